@@ -47,9 +47,10 @@ endfunction()
 
 # llmc_test(NAME [SOURCES file...] [DEPS target...] [LABELS label] [TIMEOUT seconds] [COST seconds] [PARTS n]
 #   [DEFINITIONS definition...] [ENVIRONMENT variable=value...] [RUNS target...] [FIXTURES fixture...] [OWN_PROGRAM]):
-# one ctest entry, or NAME.1 to NAME.n, which may run side by side and have a part of the tests each. SOURCES defaults to NAME.cc; the tests are those of NAME.cc, others help. RUNS are programs that it
-# starts. It is a program of its own, tests/NAME, or with LLMC_UNITY one of all tests with the same label,
-# tests/LABEL_tests, which takes --tests_of=NAME; with OWN_PROGRAM always tests/NAME, and all tests of its sources. Target tests_LABEL builds all tests of one label.
+# one ctest entry, or NAME.1 to NAME.n, which have a part of the tests each and may run side by side. SOURCES defaults
+# to NAME.cc; the tests are those of NAME.cc, others help. RUNS are programs that it starts. It is a program of its own,
+# tests/NAME, or with LLMC_UNITY one of all tests with the same label, tests/LABEL_tests, which takes --tests_of=NAME;
+# with OWN_PROGRAM always tests/NAME, and all tests of its sources. Target tests_LABEL builds all tests of one label.
 function(llmc_test name)
   cmake_parse_arguments(ARG "OWN_PROGRAM" "TIMEOUT;COST;LABELS;PARTS" "SOURCES;DEPS;DEFINITIONS;ENVIRONMENT;RUNS;FIXTURES" ${ARGN})
   if(NOT ARG_SOURCES)

@@ -226,7 +226,7 @@ __device__ __forceinline__ void LaunchedGemv(const Context& context, const Prolo
   }
   if constexpr (S::kHasParts) {
     if (warp > S::kWarps) {
-      StreamParts<C, S, Epilogue, 2>(ring, weight, columns);
+      StreamParts<C, S, Epilogue, false>(ring, weight, columns);
       WaitForAllCopies();
       return;
     }
@@ -254,7 +254,7 @@ __device__ __forceinline__ void GemvTask(const Context& context, const Prologue&
   if constexpr (kRoleOf<Context> == Role::kStream) {
     StreamWeights<C, S, Epilogue>(context, context.ring(), x, weight, columns, tokens);
   } else if constexpr (kRoleOf<Context> == Role::kStreamParts) {
-    StreamParts<C, S, Epilogue, 1>(context.ring(), weight, columns);
+    StreamParts<C, S, Epilogue, true>(context.ring(), weight, columns);
   } else {
     if (threadIdx.x >= S::kMathThreads) {
       SkipStages<S>(context.ring(), columns);

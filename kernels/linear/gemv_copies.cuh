@@ -135,22 +135,22 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
 
 // What the second copying warp does: the scales (or the zero points) of a stage, whose pieces are too small and not
 // aligned enough for bulk copies.
-// kUnrolled: how many turns of the loop the code has; 1 in a persistent launch, which has more code than a
-// multiprocessor keeps, and where rows and the KV cache are to stay in the cache of the GPU.
-template <class C, class S, class Epilogue, bool kZeros, int kUnrolled>
+// kIsTask: of a persistent launch, which has more code than a multiprocessor keeps, so that the loop has one turn in
+// it; and in which rows and the KV cache are to stay in the cache of the GPU.
+template <class C, class S, class Epilogue, bool kZeros, bool kIsTask>
 __device__ __forceinline__ void CopyParts(char* stage, const Weight<C>& weight, int column, int rows, int chunk) {
   constexpr int kBits = kZeros ? Weight<C>::kZeroBits : Weight<C>::kScaleBits;
   if constexpr (kBits > 0) {
     constexpr int kBytes = static_cast<int>(S::kLayout.PartCopy(kBits));
     constexpr int kPieces = static_cast<int>(S::kLayout.PartBytes(kBits)) / kBytes;
     char* const to = stage + (kZeros ? S::kLayout.ZeroAt() : S::kLayout.ScaleAt());
-#pragma unroll(kUnrolled)
+#pragma unroll(kIsTask ? 1 : 2)
     for (int at = threadIdx.x % 32; at < S::kTile * kPieces; at += 32) {
       const int row = at / kPieces, byte = at % kPieces * kBytes, own = row % S::kTileOut;
       if (own >= rows) continue;
       const char* from = weight.Part(Epilogue::Row(column + own, row / S::kTileOut), chunk * S::kChunk, C::kIn, kZeros);
       const u32 at_stage = SharedAddress(to + row * S::kLayout.PartStride(kBits) + byte);
-      if constexpr (kUnrolled == 1) {
+      if constexpr (kIsTask) {
         CopyAsyncBytes<kBytes>(at_stage, from + byte, EvictFirst());
       } else {
         CopyAsyncBytes<kBytes>(at_stage, from + byte);
@@ -159,7 +159,7 @@ __device__ __forceinline__ void CopyParts(char* stage, const Weight<C>& weight, 
   }
 }
 
-template <class C, class S, class Epilogue, int kUnrolled, class Ring>
+template <class C, class S, class Epilogue, bool kIsTask, class Ring>
 __device__ __forceinline__ void StreamParts(Ring& ring, const Weight<C>& weight, const GemvColumns& columns) {
 #pragma unroll 1
   for (int column = 0; column < columns.count; column += S::kTileOut) {
@@ -167,8 +167,8 @@ __device__ __forceinline__ void StreamParts(Ring& ring, const Weight<C>& weight,
 #pragma unroll 1
     for (int chunk = 0; chunk < S::kChunks; ++chunk) {
       ring.WaitForRoom();
-      CopyParts<C, S, Epilogue, false, kUnrolled>(ring.Stage(), weight, columns.first + column, rows, chunk);
-      CopyParts<C, S, Epilogue, true, kUnrolled>(ring.Stage(), weight, columns.first + column, rows, chunk);
+      CopyParts<C, S, Epilogue, false, kIsTask>(ring.Stage(), weight, columns.first + column, rows, chunk);
+      CopyParts<C, S, Epilogue, true, kIsTask>(ring.Stage(), weight, columns.first + column, rows, chunk);
       ArriveWithCopies(ring.Full());
       ring.Next();
     }

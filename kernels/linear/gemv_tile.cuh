@@ -38,10 +38,11 @@ struct GemvShape {
   static constexpr int kWarps = C::kThreads / 32 - (kStreams ? 1 + kHasParts : 0);  // that multiply
   static constexpr int kMathThreads = 32 * kWarps;
   static constexpr int kLane = Weight::kLane, kBlock = 4 * kLane;  // columns that 1 and 4 lanes multiply at once
-  // Of integers only as many as give no warp more of a stage.
+  // Of integers only as many as leave the warp that has most of a stage no more.
   static constexpr int kBlocks = C::kChunk / kBlock;
-  static constexpr int Most(int steps) { return (kBlocks / steps + kWarps - 1) / kWarps * steps; }
-  static constexpr int kMostSteps = kIntegerBlock<C> > 0 && Most(Weight::kMostSteps) > Most(1) ? 1 : Weight::kMostSteps;
+  static constexpr int BlocksOfWarp(int steps) { return (kBlocks / steps + kWarps - 1) / kWarps * steps; }
+  static constexpr bool kOneByOne = kIntegerBlock<C> > 0 && BlocksOfWarp(Weight::kMostSteps) > BlocksOfWarp(1);
+  static constexpr int kMostSteps = kOneByOne ? 1 : Weight::kMostSteps;
   static constexpr int kSteps = GemvSteps(kBlocks, kMostSteps);
   static constexpr int kStep = kSteps * kBlock;  // columns that a warp multiplies before it goes on to others
   static constexpr int kTile = kGemvTile;  // rows of the weight in a stage, of which two make a column if it is paired

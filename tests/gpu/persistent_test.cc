@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <optional>
 #include <regex>
 #include <string>
 #include <vector>
@@ -107,7 +106,7 @@ Warps WarpsOf(const std::string& dump) {
 struct NarrowCase {
   const char* name;
   const char* changes;  // to the configuration
-  std::optional<bool> is_narrow = true;
+  bool is_narrow = true;
 };
 class NarrowAttention : public testing::TestWithParam<NarrowCase> {};
 
@@ -117,27 +116,31 @@ std::string PromptOf(int length) {
   return ids;
 }
 
-// Threads without part in a task count its rows all the same: else they wait for numbers of another row from the second
-// layer on.
-TEST_P(NarrowAttention, TokensAreThoseOfLaunches) {
-  LLMC_NEEDS_GPU();
-  if (!FindTarget(TargetHere().name)->bulk_copies) GTEST_SKIP() << "persistent launches need bulk copies";
-  const std::string model = TempFolder() + "/" + GetParam().name, dump = model + "/dump";
+// With random weights, in one launch and in many. What the kernel of the run has is in `dump`.
+void ExpectTokensOfLaunches(const std::string& name, const char* changes, const std::string& dump) {
+  const std::string model = TempFolder() + "/" + name;
   std::filesystem::create_directories(model);
-  std::ofstream(model + "/config.json") << ConfigOf(GetParam().changes);
+  std::ofstream(model + "/config.json") << ConfigOf(changes);
   const std::string launches = Compile(model, "launches", {"--random-weights"});
   const std::string persistent = Compile(model, "persistent", {"--random-weights", "--dump-ir=" + dump});
   EXPECT_GE(TasksInRuns(persistent), 14) << "five tasks a layer, or four";
-  const Warps warps = WarpsOf(dump);
-  EXPECT_GT(warps.of_attention, 0);
-  if (const std::optional<bool> is_narrow = GetParam().is_narrow; is_narrow.has_value()) {
-    EXPECT_EQ(warps.of_attention < warps.of_products, *is_narrow);
-  }
   // With 48 new tokens, past the ends of pages, of windows, and of what one block attends to.
   for (const int length : {1, 5, 60, 300}) {
     const std::string prompt = PromptOf(length);
     EXPECT_EQ(Tokens(persistent, prompt), Tokens(launches, prompt)) << length;
   }
+}
+
+// Threads without part in a task count its rows all the same: else they wait for numbers of another row from the second
+// layer on.
+TEST_P(NarrowAttention, TokensAreThoseOfLaunches) {
+  LLMC_NEEDS_GPU();
+  if (!FindTarget(TargetHere().name)->bulk_copies) GTEST_SKIP() << "persistent launches need bulk copies";
+  const std::string dump = TempFolder() + "/" + GetParam().name + "-dump";
+  ExpectTokensOfLaunches(GetParam().name, GetParam().changes, dump);
+  const Warps warps = WarpsOf(dump);
+  EXPECT_GT(warps.of_attention, 0);
+  EXPECT_EQ(warps.of_attention < warps.of_products, GetParam().is_narrow);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -160,16 +163,26 @@ INSTANTIATE_TEST_SUITE_P(
             "format": "mxfp4-pack-quantized", "quantization_status": "compressed", "ignore": ["lm_head"],
             "config_groups": {"group_0": {"targets": ["Linear"], "format": "mxfp4-pack-quantized",
             "weights": {"num_bits": 4, "type": "float", "symmetric": true, "strategy": "group", "group_size": 32,
-            "dynamic": false, "scale_dtype": "torch.uint8"}}}}})"},
-        // Attention finds rows of a tile by the page that it lies in, behind a window, and with norms before it.
-        NarrowCase{"window",
-                   R"({"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 40,
-            "torch_dtype": "float16", "hidden_size": 512, "num_attention_heads": 8, "head_dim": 128})",
-                   std::nullopt},
-        NarrowCase{"norms_of_heads", R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
-            "num_attention_heads": 8, "head_dim": 128, "attention_bias": false})",
-                   std::nullopt}),
+            "dynamic": false, "scale_dtype": "torch.uint8"}}}}})"}),
     [](const auto& info) { return info.param.name; });
+
+// ---- attention that finds rows of a tile by the page that it lies in -----------------------------------------------
+
+TEST(AttentionInPages, OfAWindowGivesTheTokensOfLaunches) {
+  LLMC_NEEDS_GPU();
+  if (!FindTarget(TargetHere().name)->bulk_copies) GTEST_SKIP() << "persistent launches need bulk copies";
+  ExpectTokensOfLaunches("window", R"({"architectures": ["MistralForCausalLM"], "model_type": "mistral",
+      "sliding_window": 40, "torch_dtype": "float16", "hidden_size": 512, "num_attention_heads": 8, "head_dim": 128})",
+                         TempFolder() + "/window-dump");
+}
+
+TEST(AttentionInPages, BehindNormsOfHeadsGivesTheTokensOfLaunches) {
+  LLMC_NEEDS_GPU();
+  if (!FindTarget(TargetHere().name)->bulk_copies) GTEST_SKIP() << "persistent launches need bulk copies";
+  ExpectTokensOfLaunches("norms-of-heads", R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+      "num_attention_heads": 8, "head_dim": 128, "attention_bias": false})",
+                         TempFolder() + "/norms-of-heads-dump");
+}
 
 }  // namespace
 }  // namespace llmc
