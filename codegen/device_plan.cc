@@ -270,7 +270,8 @@ class TargetPlanner {
     runs_.emplace(target_);
     ASSIGN_OR_RETURN(const std::vector<uint32_t> begins, AddTasks(*lowered.model, step, units, &program));
     if (RunsPersistently(scope)) {
-      for (std::string& line : runs_->Write(&writer_, &program)) report->add_runs(std::move(line));
+      const double least = options_.steps == StepForm::kAuto ? target_.persistent_bytes : 0;
+      for (std::string& line : runs_->Write(least, &writer_, &program)) report->add_runs(std::move(line));
     }
     report->set_name(name);
     report->set_text(PrintModel(*lowered.model));
@@ -327,7 +328,9 @@ class TargetPlanner {
 
   // On a GPU where memory can be read ahead.
   bool RunsPersistently(const ProgramScope& scope) const {
-    return options_.steps == StepForm::kPersistent && scope.decode == 1 && target_.bulk_copies;
+    const bool is_chosen =
+        options_.steps == StepForm::kPersistent || (options_.steps == StepForm::kAuto && target_.persistent_bytes > 0);
+    return is_chosen && scope.decode == 1 && target_.bulk_copies;
   }
 
   absl::Status AddUnit(const StepUnit& unit, plan::Program* program) {

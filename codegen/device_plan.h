@@ -16,7 +16,7 @@ namespace llmc {
 enum class StepForm {
   kLaunches,    // each task is a launch
   kPersistent,  // many tasks are one launch, wherever they can be
-  kAuto,        // that where it was measured to be faster, today nowhere
+  kAuto,        // that where tasks read enough weights for it to be faster
 };
 
 struct DevicePlanOptions {

@@ -6,7 +6,10 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "codegen/run_rows.h"
 
 namespace llmc {
@@ -20,6 +23,9 @@ constexpr int kDeepRing = 5, kMostRunStages = 12;
 constexpr int64_t kRunSharedBytes = 512;
 // For one product, a launch of its own is as good.
 constexpr int kLeastProducts = 2;
+// Of tasks, if nobody asked for a run: those of two layers. Launches begin while the one before them ends; a run begins
+// and ends with all of its blocks.
+constexpr size_t kLeastTasks = 12;
 
 int RoundUp(int64_t bytes) { return static_cast<int>((bytes + 127) / 128 * 128); }
 
@@ -128,6 +134,47 @@ std::optional<Draft> WithRows(std::vector<KernelCall> calls, size_t first, size_
   return draft;
 }
 
+// Why the tasks from `first` up to `end` had better be launches, where nobody asked for a run: nothing if they had not.
+std::string WhyLaunches(const plan::Program& program, size_t first, size_t end, double least_weight_bytes) {
+  double sum = 0, bytes = 0;
+  for (size_t i = first; i < end; ++i) {
+    // What depends on the sizes of a step, as rows of an embedding do, is little.
+    if (absl::SimpleAtod(program.tasks(static_cast<int>(i)).cost().weight_bytes(), &bytes)) sum += bytes;
+  }
+  const size_t count = end - first;
+  if (sum < least_weight_bytes * static_cast<double>(count)) {
+    return absl::StrFormat("they read %.2f MB of weights each, on average, and one launch is faster from %.2f MB on",
+                           sum / 1e6 / static_cast<double>(count), least_weight_bytes / 1e6);
+  }
+  if (least_weight_bytes > 0 && count < kLeastTasks) {
+    return absl::StrCat("they are fewer than ", kLeastTasks, ", for which it is not worth it to wait for all blocks");
+  }
+  return "";
+}
+
+// Why tasks are launches: all that have one reason in one line, for they may be those of each layer.
+class Reasons {
+ public:
+  void Add(const std::string& reason, const std::string& tasks) {
+    const auto it = absl::c_find_if(all_, [&](const auto& one) { return one.first == reason; });
+    (it == all_.end() ? all_.emplace_back(reason, std::vector<std::string>()) : *it).second.push_back(tasks);
+  }
+  std::vector<std::string> Lines() const {
+    std::vector<std::string> lines;
+    for (const auto& [reason, tasks] : all_) {
+      const size_t shown = std::min<size_t>(tasks.size(), 3), more = tasks.size() - shown;
+      lines.push_back(absl::StrCat(reason, ": ",
+                                   tasks.size() > 1 || absl::StrContains(tasks[0], ' ') ? "tasks " : "task ",
+                                   absl::StrJoin(tasks.begin(), tasks.begin() + shown, ", "),
+                                   more > 0 ? absl::StrCat(" and ", more, " more") : ""));
+    }
+    return lines;
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::vector<std::string>>> all_;
+};
+
 }  // namespace
 
 void PersistentRuns::Add(const DeviceCall& call, const std::vector<plan::Sampling>& kinds) {
@@ -142,8 +189,10 @@ void PersistentRuns::Add(const DeviceCall& call, const std::vector<plan::Samplin
   }
 }
 
-std::vector<std::string> PersistentRuns::Write(TaskWriter* writer, plan::Program* program) const {
+std::vector<std::string> PersistentRuns::Write(double least_weight_bytes, TaskWriter* writer,
+                                               plan::Program* program) const {
   std::vector<std::string> lines;
+  Reasons reasons;
   std::vector<KernelCall> calls;
   for (const Entry& entry : entries_) calls.push_back(entry.call);
   calls.push_back(outputs_.call);
@@ -155,7 +204,11 @@ std::vector<std::string> PersistentRuns::Write(TaskWriter* writer, plan::Program
       end = entries_[i].misfit.empty() ? draft.Add(entries_[i].call, target_) : entries_[i].misfit;
     }
     if (!end.empty()) --i;  // the one that ended it
-    if (draft.products >= kLeastProducts) {
+    const bool is_run = draft.products >= kLeastProducts;
+    const std::string why = is_run ? WhyLaunches(*program, first, i, least_weight_bytes) : "";
+    if (!why.empty()) {
+      reasons.Add(absl::StrCat("launches, since ", why), absl::StrCat(first, " to ", i - 1));
+    } else if (is_run) {
       if (std::optional<Draft> with_rows = WithRows(calls, first, i, target_)) draft = *std::move(with_rows);
       RunCall& run = *draft.arranged;
       run.tasks = std::move(draft.tasks);
@@ -167,9 +220,11 @@ std::vector<std::string> PersistentRuns::Write(TaskWriter* writer, plan::Program
                                    " of them give what they make to the next as a row of numbers"));
     }
     const bool is_told = i == first && first > 0;
-    if (!end.empty() && !is_told) lines.push_back(absl::StrCat("task ", i, " is in no run with those before: ", end));
+    if (!end.empty() && !is_told)
+      reasons.Add(absl::StrCat("in no run with those before, since ", end), absl::StrCat(i));
     first = std::max(i, first + 1);
   }
+  for (std::string& line : reasons.Lines()) lines.push_back(std::move(line));
   return lines;
 }
 

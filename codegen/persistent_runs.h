@@ -20,9 +20,10 @@ class PersistentRuns {
   void Add(const DeviceCall& call, const std::vector<plan::Sampling>& kinds);
   // A value that the program gives, which is read when all tasks are done.
   void AddOutput(const Value* value) { outputs_.AddRead(value); }
-  // Adds the runs to `program`, all of whose tasks have been added here. Returns what is in them, and why not more, in
+  // Adds the runs to `program`, all of whose tasks have been added here; if `least_weight_bytes` is not 0 only long
+  // ones, whose tasks read so many bytes of weights each, on average. Returns what is in them, and why not more, in
   // lines for people.
-  std::vector<std::string> Write(TaskWriter* writer, plan::Program* program) const;
+  std::vector<std::string> Write(double least_weight_bytes, TaskWriter* writer, plan::Program* program) const;
 
  private:
   struct Entry {

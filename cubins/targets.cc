@@ -77,7 +77,8 @@ std::vector<Target> MakeTable() {
        .sm_shared_bytes = 228 * kKiB,
        .wgmma = true,
        .bulk_copies = true,
-       .pdl = true},
+       .pdl = true,
+       .persistent_bytes = 8e6},
       // B200
       {.name = "sm_100a",
        .capability = 100,

@@ -205,8 +205,8 @@ void AddStepsOption(CLI::App* command, StepForm* steps) {
           "--steps", [steps](const std::string& form) { *steps = kForms.at(form); },
           "how decode steps of one sequence run on the GPU: launches (one for each task), persistent (many tasks in "
           "one "
-          "launch that stays on all multiprocessors, where they can be) or auto (if not given: as was measured to be "
-          "faster, today launches)")
+          "launch that stays on all multiprocessors, where they can be) or auto (if not given: persistent on GPUs "
+          "where it was measured, from so many bytes of weights a task on that it is faster; --dump-ir says which)")
       ->check(CLI::IsMember({"launches", "persistent", "auto"}));
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "tests/codegen/device_plan_parts.h"
 
@@ -17,14 +18,13 @@ struct LayerPlan {
   DeviceCode code;
 };
 
-LayerPlan PlanLayer(StepForm steps) {
+LayerPlan PlanLayer(StepForm steps, const Target& target = *FindTarget("sm_90a")) {
   // With logits of f32, which the device samples.
   const auto model = Parse(
       absl::StrReplaceAll(kLayer, {{"%logits = matmul %r, @embed {transpose_rhs = true}",
                                     "%l = matmul %r, @embed {transpose_rhs = true}\n  %logits = cast %l {to = f32}"}}));
   LayerPlan planned = {.manifest = ManifestOf(*model)};
-  const absl::Status status =
-      PlanDevice(*model, {*FindTarget("sm_90a")}, &planned.manifest, &planned.code, {.steps = steps});
+  const absl::Status status = PlanDevice(*model, {target}, &planned.manifest, &planned.code, {.steps = steps});
   EXPECT_TRUE(status.ok()) << status;
   return planned;
 }
@@ -74,11 +74,24 @@ TEST(PersistentRuns, PassRowsThroughALayer) {
 }
 
 TEST(PersistentRuns, AreLeftOutOfLaunches) {
-  for (const StepForm form : {StepForm::kLaunches, StepForm::kAuto}) {
-    const LayerPlan planned = PlanLayer(form);
-    for (const plan::Program& program : planned.manifest.programs()) EXPECT_EQ(program.runs_size(), 0);
-    EXPECT_THAT(planned.code.lowering.programs(0).runs(), ElementsAre());
-  }
+  const LayerPlan planned = PlanLayer(StepForm::kLaunches);
+  for (const plan::Program& program : planned.manifest.programs()) EXPECT_EQ(program.runs_size(), 0);
+  EXPECT_THAT(planned.code.lowering.programs(0).runs(), ElementsAre());
+}
+
+// What is chosen shows in tests/golden/llama-3.1-8b.sm_90a.txt.
+TEST(PersistentRuns, AreNotChosenWhereTheyAreNoGain) {
+  // Six tasks read 61,696 bytes of weights: 10,282 each.
+  Target target = *FindTarget("sm_90a");
+  const auto reason_from = [&](double bytes) {
+    target.persistent_bytes = bytes;
+    const LayerPlan planned = PlanLayer(StepForm::kAuto, target);
+    EXPECT_EQ(StepOfOne(planned.manifest).runs_size(), 0);
+    return absl::StrJoin(planned.code.lowering.programs(0).runs(), "\n");
+  };
+  EXPECT_THAT(reason_from(10'500), HasSubstr("launches, since they read 0.01 MB of weights each, on average, and"));
+  EXPECT_THAT(reason_from(10'000), testing::ContainsRegex("launches, since they are fewer than 12.*: tasks 1 to 6\n"));
+  EXPECT_EQ(reason_from(0), "") << "where nothing was measured";
 }
 
 TEST(PersistentRuns, AreChecked) {

@@ -69,6 +69,10 @@ KernelText DescribeKernel(const plan::Kernel& kernel, absl::string_view source) 
       arguments.push_back(absl::StrCat(words[1], "=", absl::StrJoin(words.begin() + 3, words.end(), " ")));
     } else if (words.size() >= 6 && absl::StartsWith(line, "  static constexpr int ")) {
       arguments.push_back(absl::StrCat(words[3], "=", words[5]));
+    } else if (line == "struct Run {") {  // of many tasks, whose own constants say less
+      arguments.clear();
+      header = "persistent_run";
+      function = "PersistentRun";
     } else if (const size_t call = line.find("<Config>("); call != line.npos && absl::StartsWith(line, "  llmc::")) {
       function = std::string(line.substr(8, call - 8));
     }
