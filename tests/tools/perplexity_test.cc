@@ -60,7 +60,7 @@ TEST(Perplexity, RefusesWhatItCannotMeasure) {
 }
 
 TEST(Perplexity, ComparesWithABase) {
-  const std::string file = TempFolder() + "/compared";
+  const std::string file = TempFolder() + "/compared.txt";
   std::ofstream(file) << Text();
   const auto with = [&](std::vector<std::string> extra) {
     extra.insert(extra.end(), {"--max-windows=2", "--base", kModel});
