@@ -294,16 +294,17 @@ std::optional<Misfit> ReadGemv(const KernelBody& body, const ProgramScope& scope
   return parts->norm_node == nullptr ? std::nullopt : AddNorm(*parts->norm_node, scope, parts);
 }
 
-// In a persistent launch the stages are those of its ring, which x does not come with.
+// In a persistent launch the stages are those of its ring, and x lies beside it.
 std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm& form, const KernelCall& call) {
   if (form.chunk == 0) return AsTask(call);
-  if (form.x_in_ring) return std::nullopt;
-  GemvLayout layout = LayoutOf(parts, form.chunk, false, form.integer_block > 0);
-  // Its ring has room for large copies of integers' weights where a launch of its own halves them.
-  if (const std::optional<GemvLayout> whole = form.integer_block > 0 ? StageOf(parts, kWholeBytes) : std::nullopt;
-      whole.has_value() && whole->chunk > form.chunk && whole->integer_block == form.integer_block) {
-    layout = *whole;
-  }
+  // It has room for x beside its ring where a launch of its own has not, and for large copies of integers' weights
+  // where that halves them.
+  const std::optional<GemvLayout> whole =
+      form.x_in_ring || form.integer_block > 0 ? StageOf(parts, kWholeBytes) : std::nullopt;
+  const bool fits = whole.has_value() && !whole->x_in_ring && whole->integer_block == form.integer_block;
+  if (form.x_in_ring && !fits) return std::nullopt;
+  const bool is_larger = fits && (form.x_in_ring || whole->chunk > form.chunk);
+  const GemvLayout layout = is_larger ? *whole : LayoutOf(parts, form.chunk, false, form.integer_block > 0);
   const bool is_small = IsOfSmallCopies(parts, layout);
   KernelCall::Task task;
   task.has_parts = layout.scale_bits + layout.zero_bits > 0;
@@ -312,9 +313,11 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
   // Beside tasks that need many registers, no more warps than the product needs by its instructions.
   if (IsBalanced(parts, layout) || form.integer_block > 0) task.math_warps = std::min(task.math_warps, kWideWarps);
   task.stage_bytes = static_cast<int>(layout.StageBytes());
-  task.forms = {{.threads = 32 * (task.math_warps + copying_warps),
-                 .arena_bytes = static_cast<int>(layout.KeptBytes()),
-                 .constants = {{"kChunk", layout.chunk}, {"kInFlight", is_small ? kSmallInFlight : kLargeInFlight}}}};
+  task.forms = {
+      {.threads = 32 * (task.math_warps + copying_warps),
+       .arena_bytes = static_cast<int>(layout.KeptBytes()),
+       .constants = {
+           {"kChunk", layout.chunk}, {"kInFlight", is_small ? kSmallInFlight : kLargeInFlight}, {"kXInRing", 0}}}};
   if (parts.most_rows == 1 && BytesOfX(parts) == 2 && parts.x->type.dtype == parts.dtype) {
     task.takes = parts.x;
     const bool has_numbers = !parts.qkv.has_value() || !KvPagesOf(parts.qkv->kv).is_encoded();

@@ -9,8 +9,10 @@
 #include <numeric>
 #include <regex>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "runtime/device/cuda_executor.h"
 #include "runtime/plan/plan.h"
@@ -158,16 +160,17 @@ double DifferenceOf(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 // With random weights, in one launch and in many. What the kernel of the run has is in `dump`.
-void ExpectLogitsOfLaunches(const std::string& name, const char* changes, const std::string& dump) {
+// With 48 steps after each prompt, past the ends of pages, of windows, and of what one block attends to.
+void ExpectLogitsOfLaunches(const std::string& name, const nlohmann::json& config, const std::string& dump,
+                            const std::vector<int>& prompts = {1, 5, 60, 300}) {
   const std::string model = TempFolder() + "/" + name;
   std::filesystem::create_directories(model);
-  std::ofstream(model + "/config.json") << ConfigOf(changes);
+  std::ofstream(model + "/config.json") << config;
   const std::string launches = Compile(model, "launches", {"--random-weights"});
   const std::string persistent = Compile(model, "persistent", {"--random-weights", "--dump-ir=" + dump});
   EXPECT_GE(TasksInRuns(persistent), 14) << "five tasks a layer, or four";
   double most = 0;
-  // With 48 steps, past the ends of pages, of windows, and of what one block attends to.
-  for (const int length : {1, 5, 60, 300}) {
+  for (const int length : prompts) {
     const auto ours = LogitsOfSteps(persistent, length, 48), theirs = LogitsOfSteps(launches, length, 48);
     ASSERT_EQ(theirs.size(), 48);
     ASSERT_EQ(ours.size(), 48);
@@ -187,7 +190,7 @@ TEST_P(NarrowAttention, LogitsAreThoseOfLaunches) {
   LLMC_NEEDS_GPU();
   if (!FindTarget(TargetHere().name)->bulk_copies) GTEST_SKIP() << "persistent launches need bulk copies";
   const std::string dump = TempFolder() + "/" + GetParam().name + "-dump";
-  ExpectLogitsOfLaunches(GetParam().name, GetParam().changes, dump);
+  ExpectLogitsOfLaunches(GetParam().name, ConfigOf(GetParam().changes), dump);
   const Warps warps = WarpsOf(dump);
   EXPECT_GT(warps.of_attention, 0);
   EXPECT_EQ(warps.of_attention < warps.of_products, GetParam().is_narrow);
@@ -221,18 +224,78 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(AttentionInPages, OfAWindowGivesTheLogitsOfLaunches) {
   LLMC_NEEDS_GPU();
   if (!FindTarget(TargetHere().name)->bulk_copies) GTEST_SKIP() << "persistent launches need bulk copies";
-  ExpectLogitsOfLaunches("window", R"({"architectures": ["MistralForCausalLM"], "model_type": "mistral",
-      "sliding_window": 40, "torch_dtype": "float16", "hidden_size": 512, "num_attention_heads": 8, "head_dim": 128})",
+  ExpectLogitsOfLaunches("window", ConfigOf(R"({"architectures": ["MistralForCausalLM"], "model_type": "mistral",
+      "sliding_window": 40, "torch_dtype": "float16", "hidden_size": 512, "num_attention_heads": 8, "head_dim": 128})"),
                          TempFolder() + "/window-dump");
 }
 
 TEST(AttentionInPages, BehindNormsOfHeadsGivesTheLogitsOfLaunches) {
   LLMC_NEEDS_GPU();
   if (!FindTarget(TargetHere().name)->bulk_copies) GTEST_SKIP() << "persistent launches need bulk copies";
-  ExpectLogitsOfLaunches("norms-of-heads", R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
-      "num_attention_heads": 8, "head_dim": 128, "attention_bias": false})",
+  ExpectLogitsOfLaunches("norms-of-heads", ConfigOf(R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+      "num_attention_heads": 8, "head_dim": 128, "attention_bias": false})"),
                          TempFolder() + "/norms-of-heads-dump");
 }
+
+// ---- shapes of models that are one launch without being asked for
+// ----------------------------------------------------
+
+struct ModelShape {
+  const char* name;
+  const char* changes;
+};
+struct WeightScheme {
+  const char* name;
+  const char* config;
+};
+class OfShapes : public testing::TestWithParam<std::tuple<ModelShape, WeightScheme>> {};
+
+TEST_P(OfShapes, LogitsAreThoseOfLaunches) {
+  LLMC_NEEDS_GPU();
+  if (!FindTarget(TargetHere().name)->bulk_copies) GTEST_SKIP() << "persistent launches need bulk copies";
+  const auto& [shape, scheme] = GetParam();
+  nlohmann::json config = ConfigOf(shape.changes);
+  config.merge_patch(nlohmann::json::parse(scheme.config));
+  const std::string name = absl::StrCat(shape.name, "-", scheme.name);
+  ExpectLogitsOfLaunches(name, config, TempFolder() + "/" + name + "-dump", {5, 700});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, OfShapes,
+    testing::Combine(
+        testing::Values(
+            ModelShape{"llama_2_7b", R"({"hidden_size": 4096, "intermediate_size": 11008, "num_attention_heads": 32,
+                "num_key_value_heads": 32, "head_dim": 128})"},
+            ModelShape{"tinyllama", R"({"hidden_size": 2048, "intermediate_size": 5632, "num_attention_heads": 32,
+                "num_key_value_heads": 4})"},
+            ModelShape{"qwen2_5_3b",
+                       R"({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 2048,
+                "intermediate_size": 11008, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 128})"},
+            ModelShape{"qwen2_5_7b",
+                       R"({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 3584,
+                "intermediate_size": 18944, "num_attention_heads": 28, "num_key_value_heads": 4, "head_dim": 128})"},
+            ModelShape{"qwen3_4b",
+                       R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 2560,
+                "intermediate_size": 9728, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128})"},
+            ModelShape{"qwen3_14b",
+                       R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 5120,
+                "intermediate_size": 17408, "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128})"},
+            ModelShape{"mistral_7b", R"({"architectures": ["MistralForCausalLM"], "model_type": "mistral",
+                "sliding_window": 512, "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+                "num_key_value_heads": 8, "head_dim": 128, "torch_dtype": "float16"})"},
+            ModelShape{"phi_3_mini",
+                       R"({"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "hidden_size": 3072,
+                "intermediate_size": 8192, "num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": 96})"}),
+        testing::Values(
+            WeightScheme{"floats", "{}"},
+            WeightScheme{"int4", R"({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128,
+                "sym": true, "desc_act": false}})"},
+            WeightScheme{"fp8",
+                         R"({"quantization_config": {"quant_method": "compressed-tensors", "format": "float-quantized",
+                "quantization_status": "compressed", "ignore": ["lm_head"], "config_groups": {"group_0": {
+                "targets": ["Linear"], "format": "float-quantized", "weights": {"num_bits": 8, "type": "float",
+                "symmetric": true, "strategy": "channel", "dynamic": false}}}}})"})),
+    [](const auto& info) { return absl::StrCat(std::get<0>(info.param).name, "_", std::get<1>(info.param).name); });
 
 }  // namespace
 }  // namespace llmc
