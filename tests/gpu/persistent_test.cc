@@ -114,7 +114,7 @@ struct NarrowCase {
   const char* changes;  // to the configuration
   bool is_narrow = true;
 };
-// In bf16, sums of which are in another order: measured 0.004 to 0.01.
+// In 16 bits, sums of which are in another order: 0.0003 to 0.0134 were measured.
 constexpr double kMostDifference = 0.03;
 
 class NarrowAttention : public testing::TestWithParam<NarrowCase> {};
