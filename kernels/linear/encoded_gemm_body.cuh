@@ -168,7 +168,7 @@ struct EncodedGemmBody {
   // ---- threads that copy x -----------------------------------------------------------------------------------------
   // Tiles of what is in order.
   __device__ __forceinline__ void CopyTiles() const {
-    if (threadIdx.x != L::kMathThreads) return;
+    if (threadIdx.x / 32 != L::kMathThreads / 32 || !ElectThread()) return;
     context.Wait();
     RingPlace<kXStages> place;
     Walk walk = Begin();

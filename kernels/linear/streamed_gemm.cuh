@@ -290,7 +290,7 @@ struct StreamedGemmBody {
     context.Sync();
     if (thread < L::kMathThreads) {
       Multiply();
-    } else if (thread == L::kMathThreads) {
+    } else if (ElectThread()) {
       Copy();
     }
   }

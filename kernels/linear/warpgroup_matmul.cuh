@@ -136,7 +136,7 @@ struct WarpgroupMatMulBody {
     }
   }
   __device__ __forceinline__ void Copy() const {
-    if (threadIdx.x != kLayout.MathThreads()) return;
+    if (static_cast<i32>(threadIdx.x) / 32 != kLayout.MathThreads() / 32 || !ElectThread()) return;
     Segments segments = Begin();
     Segment s;
     i32 early = 0;  // stages whose weight is copied while the kernel before still runs
