@@ -136,7 +136,7 @@ struct WarpgroupMatMulBody {
     }
   }
   __device__ __forceinline__ void Copy() const {
-    if (static_cast<i32>(threadIdx.x) / 32 != kLayout.MathThreads() / 32 || !ElectThread()) return;
+    if (threadIdx.x != kLayout.MathThreads()) return;
     Segments segments = Begin();
     Segment s;
     i32 early = 0;  // stages whose weight is copied while the kernel before still runs
