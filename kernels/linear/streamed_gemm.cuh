@@ -289,7 +289,7 @@ struct StreamedGemmBody {
 
   __device__ __forceinline__ void Run() const {
     const int thread = static_cast<int>(threadIdx.x);
-    if constexpr (kTokens == 8) {  // with more rows of x steps are slower if copies begin so much sooner
+    if constexpr (kTokens == 8) {  // sooner; but steps of more rows take longer with it
       if (thread < 32 && ElectThread()) {
         InitBarriers<kStages>(shared.weight_full, 1);
         InitBarriers<kStages>(shared.x_full, 1);
