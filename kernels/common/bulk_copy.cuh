@@ -22,6 +22,13 @@ __device__ __forceinline__ bool ElectThread() {
   return is_elected != 0;
 }
 
+// By one thread, which takes less long than as many threads, one after the other.
+template <int kCount>
+__device__ __forceinline__ void InitBarriers(u64* barriers, u32 arrivals) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) InitBarrier(&barriers[i], arrivals);
+}
+
 // One thread's copy of neighbouring bytes; addresses and size are multiples of 16. Copies of 1 KiB and more keep up
 // with memory, if the thread was elected.
 __device__ __forceinline__ void BulkCopy(void* to, const void* from, u32 bytes, u64* barrier) {

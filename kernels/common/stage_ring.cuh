@@ -19,6 +19,21 @@ struct RingPlace {
   }
 };
 
+// What a multiprocessor copies of weights at a time before x is there: what it reads of x then waits behind it.
+constexpr int kMostAheadBytes = 36 * 1024;
+
+// So who fills a ring with weights waits in its first round, before each stage, until all but the last few are there.
+// kBytes: of such few stages of kStageBytes.
+template <int kStageBytes, int kBytes>
+struct RingStart {
+  static constexpr int kAhead = kBytes < kStageBytes ? 1 : kBytes / kStageBytes;
+  bool is_first_round = true;
+  __device__ __forceinline__ void WaitForOthers(u64* full, int slot, int stages) {
+    if (is_first_round && slot >= kAhead) WaitAt(&full[slot - kAhead], 0);
+    if (slot + 1 == stages) is_first_round = false;
+  }
+};
+
 // What is waited for in a persistent launch: each has a device error, in this order.
 enum class RunWait { kBlocks, kNumbers, kStage, kRoom, kCopies };
 

@@ -277,7 +277,7 @@ struct StreamedGemmLayout {
   int tokens;  // rows of x in a tile
 
   static constexpr int kRows = 128, kRowBytes = 128;  // of the weight in a tile; of a row of either factor in a stage
-  static constexpr int kMathThreads = 256, kThreads = kMathThreads + 32;
+  static constexpr int kMathThreads = 256, kThreads = kMathThreads + 2 * 32;
   static constexpr int kMostStages = 16;
   static constexpr int kExchanged = 4;  // times 8 tokens whose halves of pairs warpgroups exchange at once
   static constexpr int kExchangeBytes = kExchanged * kMathThreads * 8;

@@ -129,6 +129,7 @@ struct EncodedGemmBody {
     constexpr int kOwnRows = kLayout.Rows() / L::kWeightThreads;  // whose parts a thread copies
     const int thread = static_cast<int>(threadIdx.x) - (L::kMathThreads + L::kXThreads), chunk = thread % 4;
     RingPlace<kStages> place;
+    RingStart<kStageBytes, C::kFew ? kMostAheadBytes / 2 : kMostAheadBytes> start;
     Walk walk = Begin();
     Segment s;
     while (walk.Next(&s)) {
@@ -144,6 +145,7 @@ struct EncodedGemmBody {
 #pragma unroll 1
       for (int at = s.first; at < s.end; ++at) {
         WaitAt(&shared.weight_empty[place.slot], place.parity ^ 1);
+        start.WaitForOthers(shared.weight_full, place.slot, kStages);
         char* const stage = WeightStage(place.slot);
 #pragma unroll
         for (int i = 0; i < kRounds; ++i) {
@@ -168,7 +170,7 @@ struct EncodedGemmBody {
   // ---- threads that copy x -----------------------------------------------------------------------------------------
   // Tiles of what is in order.
   __device__ __forceinline__ void CopyTiles() const {
-    if (threadIdx.x != L::kMathThreads) return;
+    if (threadIdx.x / 32 != L::kMathThreads / 32 || !ElectThread()) return;
     context.Wait();
     RingPlace<kXStages> place;
     Walk walk = Begin();

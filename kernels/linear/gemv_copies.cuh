@@ -10,9 +10,6 @@ namespace llmc {
 // Earlier ones would make this one slower, and leave nothing to copy while x is waited for.
 constexpr int kLastStages = 2;
 
-// What is copied at a time before x is there: what blocks read of x then waits behind it. Later C::kInFlight stages.
-constexpr int kMostAheadBytes = 36 * 1024;
-
 #if LLMC_SM90
 // A copy of kBytes from anywhere: it begins and ends at multiples of 16, as bulk copies must.
 template <bool kAligned, int kBytes>
@@ -61,7 +58,7 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
   const int stages = (columns.count + S::kTileOut - 1) / S::kTileOut * S::kChunks;
   const int filled = stages < Ring::kStages ? stages : Ring::kStages;
   const int last = stages > kLastStages ? stages - kLastStages : 0;
-  // In parts of stages.
+  // In parts of stages: what is under way at a time when x is there, and before.
   constexpr int kInFlight = Ring::kParts == 1 ? C::kInFlight : Ring::kInFlight;
   constexpr int kAheadParts = kMostAheadBytes * Ring::kParts / S::kStageBytes;
   constexpr int kAhead = kAheadParts < 1 ? 1 : kAheadParts < kInFlight ? kAheadParts : kInFlight;

@@ -95,7 +95,7 @@ struct LeftGemmBody {
   // ---- threads that copy -------------------------------------------------------------------------------------------
   // What lies behind the rows of a tile, or behind all, becomes sums that nobody stores.
   __device__ __forceinline__ void CopyX() const {
-    if (Thread() % 32 != 0) return;
+    if (!ElectThread()) return;
     RingPlace<kXStages> place;
     ForEachTile([&](const LeftGemmTile& tile) {
       const int boxes = (tile.rows + kBox - 1) / kBox;

@@ -3,9 +3,9 @@
 //
 // Such a product takes the time in which the weight comes from memory. The weight is the left operand of products of
 // warpgroups, which has 64 rows, and x the right one, which has as few as there are: a tile is 128 rows of the weight
-// and all of x. One thread copies kRowBytes of each row of both to stages in shared memory, as far ahead as there are
-// stages; of the weight while the kernel before still runs. Blocks share the stages of all tiles (stream_k.cuh), and
-// each number is summed in the same order whatever m is.
+// and all of x. One thread copies kRowBytes of each row of the weight to stages in shared memory, as far ahead as there
+// are stages, while the kernel before still runs; another one those of x. Blocks share the stages of all tiles
+// (stream_k.cuh), and each number is summed in the same order whatever m is.
 //
 // Tensor cores keep some 14 bits of sums of floats of 8 bits: those of kRowBytes terms are made by themselves and added
 // up in f32, which is also where scales of blocks are multiplied. Meanwhile the products of the next stage run.
@@ -20,7 +20,8 @@ namespace llmc {
 #if LLMC_SM90
 // What a body keeps in shared memory beside the stages.
 struct StreamedGemmShared {
-  u64 full[StreamedGemmLayout::kMostStages], empty[StreamedGemmLayout::kMostStages];
+  u64 weight_full[StreamedGemmLayout::kMostStages], x_full[StreamedGemmLayout::kMostStages];
+  u64 empty[StreamedGemmLayout::kMostStages];
   int is_last[2];  // of each warpgroup
 };
 
@@ -82,7 +83,7 @@ struct StreamedGemmBody {
   static_assert(kScalesStages == (C::kScaleA == kOfBlocks) && (kSumsOfStages || !kScalesStages),
                 "kScale, kScaleA: both of blocks of floats of 8 bits, or neither");
   static_assert(C::kGrid * 8 <= kCounterBytes, "kGrid: blocks have counters");
-  static_assert(C::kThreads == L::kThreads, "kThreads: two warpgroups multiply, a warp copies");
+  static_assert(C::kThreads == L::kThreads, "kThreads: two warpgroups multiply, two warps copy");
   static_assert(kStages >= 2, "kSharedBytes: two stages");
 
   const Context& context;
@@ -104,43 +105,45 @@ struct StreamedGemmBody {
   __device__ __forceinline__ Walk Begin() const { return {Line().BeginOf(Block()), Line().BeginOf(Block() + 1)}; }
   __device__ __forceinline__ u32 Stage(int slot) const { return SharedAddress(arena) + slot * kLayout.StageBytes(); }
 
-  // ---- the thread that copies --------------------------------------------------------------------------------------
-  __device__ __forceinline__ void CopyWeight(int tile, int chunk, int slot) const {
-    u64* const full = &shared.full[slot];
-    ArriveExpecting(full, kLayout.StageBytes());
-#pragma unroll
-    for (int row = 0; row < L::kRows; row += C::kBoxRows) {
-      CopyTile(Stage(slot) + row * L::kRowBytes, weight_map, chunk * L::kRowBytes, Tile::WeightRow(tile, row), full);
-    }
-  }
-  __device__ __forceinline__ void CopyX(int chunk, int slot) const {
-    constexpr int kRows = kLayout.XBoxRows();
-#pragma unroll
-    for (int row = 0; row < kTokens; row += kRows) {
-      CopyTile(Stage(slot) + (L::kRows + row) * L::kRowBytes, x_map, chunk * L::kRowBytes, row, &shared.full[slot]);
-    }
-  }
-  __device__ __forceinline__ void Copy() const {
+  // ---- threads that copy -------------------------------------------------------------------------------------------
+  // Visits the chunks of the block's part in their order, when there is room for them.
+  template <class Visit>
+  __device__ __forceinline__ void ForEachChunk(Visit visit) const {
+    RingPlace<kStages> place;
     Walk walk = Begin();
     Segment s;
-    int early = 0;  // stages whose weight is copied while the kernel before still runs
-    for (Walk ahead = walk; early < kStages && ahead.Next(&s);) {
-      for (int chunk = s.first; chunk < s.end && early < kStages; ++chunk, ++early) CopyWeight(s.tile, chunk, early);
-    }
-    context.Wait();
-    RingPlace<kStages> place;
     while (walk.Next(&s)) {
 #pragma unroll 1
       for (int chunk = s.first; chunk < s.end; ++chunk, place.Advance()) {
-        if (early > 0) {
-          --early;
-        } else {
-          WaitAt(&shared.empty[place.slot], place.parity ^ 1);
-          CopyWeight(s.tile, chunk, place.slot);
-        }
-        CopyX(chunk, place.slot);
+        WaitAt(&shared.empty[place.slot], place.parity ^ 1);
+        visit(s.tile, chunk, place);
       }
     }
+  }
+  __device__ __forceinline__ void CopyWeight() const {
+    RingStart<L::kRows * L::kRowBytes, kMostAheadBytes> start;
+    ForEachChunk([&](int tile, int chunk, const RingPlace<kStages>& place) {
+      start.WaitForOthers(shared.weight_full, place.slot, kStages);
+      u64* const full = &shared.weight_full[place.slot];
+      ArriveExpecting(full, L::kRows * L::kRowBytes);
+#pragma unroll
+      for (int row = 0; row < L::kRows; row += C::kBoxRows) {
+        CopyTile(Stage(place.slot) + row * L::kRowBytes, weight_map, chunk * L::kRowBytes, Tile::WeightRow(tile, row),
+                 full);
+      }
+    });
+  }
+  __device__ __forceinline__ void CopyX() const {
+    constexpr int kRows = kLayout.XBoxRows();
+    context.Wait();
+    ForEachChunk([&](int, int chunk, const RingPlace<kStages>& place) {
+      u64* const full = &shared.x_full[place.slot];
+      ArriveExpecting(full, kTokens * L::kRowBytes);
+#pragma unroll
+      for (int row = 0; row < kTokens; row += kRows) {
+        CopyTile(Stage(place.slot) + (L::kRows + row) * L::kRowBytes, x_map, chunk * L::kRowBytes, row, full);
+      }
+    });
   }
 
   // ---- warpgroups that multiply ------------------------------------------------------------------------------------
@@ -154,6 +157,10 @@ struct StreamedGemmBody {
                                                            OperandBehind(x, 32 * step), add || step > 0);
     }
   }
+  __device__ __forceinline__ void Await(const RingPlace<kStages>& place) const {
+    WaitAt(&shared.x_full[place.slot], place.parity);
+    WaitAt(&shared.weight_full[place.slot], place.parity);
+  }
   __device__ __forceinline__ void Free(int slot) const {
     if (threadIdx.x % 32 == 0) ArriveAt(&shared.empty[slot]);
   }
@@ -163,7 +170,7 @@ struct StreamedGemmBody {
     int before = -1;
 #pragma unroll 1
     for (int chunk = s.first; chunk < s.end; ++chunk, place.Advance()) {
-      WaitAt(&shared.full[place.slot], place.parity);
+      Await(place);
       BeginProducts();
       MultiplyStage(sums, place.slot, chunk > s.first);
       CommitProducts();
@@ -200,7 +207,7 @@ struct StreamedGemmBody {
     for (int i = 0; i < 4 * kBlocks; ++i) sums[i / 4][i % 4] = 0;
     int issued = s.first, taken = s.first, free = place.slot;
     const auto issue = [&](Sums& c) {
-      WaitAt(&shared.full[place.slot], place.parity);
+      Await(place);
       BeginProducts();
       MultiplyStage(c, place.slot, false);
       CommitProducts();
@@ -282,16 +289,28 @@ struct StreamedGemmBody {
 
   __device__ __forceinline__ void Run() const {
     const int thread = static_cast<int>(threadIdx.x);
-    if (thread < kStages) {
-      InitBarrier(&shared.full[thread], 1);
+    if constexpr (kTokens == 8) {  // sooner; but steps of more rows take longer with it
+      if (thread < 32 && ElectThread()) {
+        InitBarriers<kStages>(shared.weight_full, 1);
+        InitBarriers<kStages>(shared.x_full, 1);
+        InitBarriers<kStages>(shared.empty, L::kMathThreads / 32);
+        FenceBarriers();
+      }
+    } else if (thread < kStages) {
+      InitBarrier(&shared.weight_full[thread], 1);
+      InitBarrier(&shared.x_full[thread], 1);
       InitBarrier(&shared.empty[thread], L::kMathThreads / 32);
       FenceBarriers();
     }
     context.Sync();
     if (thread < L::kMathThreads) {
       Multiply();
-    } else if (thread == L::kMathThreads) {
-      Copy();
+    } else if (ElectThread()) {
+      if (thread < L::kMathThreads + 32) {
+        CopyWeight();
+      } else {
+        CopyX();
+      }
     }
   }
 };
