@@ -1,7 +1,9 @@
 #include "cubins/compile.h"
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <numeric>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +13,12 @@
 #include "cubins/nvrtc.h"
 
 namespace llmc {
+namespace {
+
+// Of a kernel, without what it includes: others have up to 3 KB.
+constexpr size_t kLongText = 8000;
+
+}  // namespace
 
 absl::StatusOr<std::vector<std::string>> CompileKernels(absl::Span<const KernelSource> kernels,
                                                         absl::Span<const SourceFile> headers,
@@ -21,10 +29,13 @@ absl::StatusOr<std::vector<std::string>> CompileKernels(absl::Span<const KernelS
   std::mutex mutex;
   int64_t done = 0;
   std::atomic<bool> stored = false;
-  // The last ones first: they are those of the longest prompts, which take longest, and should not begin when all else
-  // is compiled.
-  OnAllCores(results.size(), [&](size_t before) {
-    const size_t i = results.size() - 1 - before;
+  // What takes longest should not begin when all else is compiled: kernels of many tasks, whose texts are long, and
+  // then the last ones, which are those of the longest prompts.
+  std::vector<size_t> order(kernels.size());
+  std::iota(order.rbegin(), order.rend(), size_t{0});
+  std::stable_partition(order.begin(), order.end(), [&](size_t i) { return kernels[i].text.size() > kLongText; });
+  OnAllCores(results.size(), [&](size_t place) {
+    const size_t i = order[place];
     const KernelSource& kernel = kernels[i];
     const std::vector<SourceFile> included = IncludedFiles(kernel.text, headers);
     const Digest key = CubinKey(kernel, included, compiler);
