@@ -23,9 +23,8 @@ constexpr int kDeepRing = 5, kMostRunStages = 12;
 constexpr int64_t kRunSharedBytes = 512;
 // For one product, a launch of its own is as good.
 constexpr int kLeastProducts = 2;
-// Of tasks, if nobody asked for a run: those of two layers. Launches begin while the one before them ends; a run begins
-// and ends with all of its blocks.
-constexpr size_t kLeastTasks = 12;
+// That multiply, if nobody asked for a run. With 16 the 8B in mxfp4 took 3.18 ms, as launches 2.40 (H100).
+constexpr int kMostWarps = 8;
 
 int RoundUp(int64_t bytes) { return static_cast<int>((bytes + 127) / 128 * 128); }
 
@@ -134,8 +133,11 @@ std::optional<Draft> WithRows(std::vector<KernelCall> calls, size_t first, size_
   return draft;
 }
 
-// Why the tasks from `first` up to `end` had better be launches, where nobody asked for a run: nothing if they had not.
-std::string WhyLaunches(const plan::Program& program, size_t first, size_t end, double least_weight_bytes) {
+// Why the tasks from `first` up to `end` had better be launches and not `run`, where nobody asked for one: nothing if
+// they had not.
+std::string WhyLaunches(const RunCall& run, const plan::Program& program, size_t first, size_t end,
+                        double least_weight_bytes) {
+  if (least_weight_bytes == 0) return "";
   double sum = 0, bytes = 0;
   for (size_t i = first; i < end; ++i) {
     // What depends on the sizes of a step, as rows of an embedding do, is little.
@@ -146,8 +148,15 @@ std::string WhyLaunches(const plan::Program& program, size_t first, size_t end, 
     return absl::StrFormat("they read %.2f MB of weights each, on average, and one launch is faster from %.2f MB on",
                            sum / 1e6 / static_cast<double>(count), least_weight_bytes / 1e6);
   }
-  if (least_weight_bytes > 0 && count < kLeastTasks) {
-    return absl::StrCat("they are fewer than ", kLeastTasks, ", for which it is not worth it to wait for all blocks");
+  if (2 * count < static_cast<size_t>(program.tasks_size())) {
+    return absl::StrCat("they are not most of the ", program.tasks_size(),
+                        " tasks, and runs begin and end with all blocks");
+  }
+  if (run.stages < kDeepRing) {
+    return absl::StrCat("there is room for ", run.stages, " stages, which run dry while blocks wait for each other");
+  }
+  if (run.math_warps > kMostWarps) {
+    return absl::StrCat("their products want ", run.math_warps, " warps, beside which attention has too few registers");
   }
   return "";
 }
@@ -205,7 +214,7 @@ std::vector<std::string> PersistentRuns::Write(double least_weight_bytes, TaskWr
     }
     if (!end.empty()) --i;  // the one that ended it
     const bool is_run = draft.products >= kLeastProducts;
-    const std::string why = is_run ? WhyLaunches(*program, first, i, least_weight_bytes) : "";
+    const std::string why = is_run ? WhyLaunches(*draft.arranged, *program, first, i, least_weight_bytes) : "";
     if (!why.empty()) {
       reasons.Add(absl::StrCat("launches, since ", why), absl::StrCat(first, " to ", i - 1));
     } else if (is_run) {
