@@ -196,6 +196,7 @@ struct LeftGemmLayout {
   static constexpr int kMostStages = 16;
   static constexpr int kBoxRows = 64;  // of x, that are copied at once
   static constexpr int kSharedBytes = 223 * 1024;
+  static constexpr int kSharedBytesOfTwo = 110 * 1024;  // of one of two blocks of a multiprocessor
   static constexpr int kLeastXStages = 3;
 
   LLMC_HOST_DEVICE constexpr int SlabBytes() const { return tokens * kSlab * 2; }
@@ -210,7 +211,7 @@ struct LeftGemmLayout {
   }
   LLMC_HOST_DEVICE constexpr int WeightStages() const { return WeightStagesBeside(XStages()); }
   LLMC_HOST_DEVICE constexpr int StoreBytes() const {
-    return halves == 1 ? 18 * 1024 : 9 * 1024 + 256;
+    return halves == 1 ? (tokens < kBoxRows ? 9 : 18) * 1024 : 9 * 1024 + 256;
   }  // of results that are stored at once
   LLMC_HOST_DEVICE constexpr int StoreAt() const { return shared_bytes - StoreBytes(); }
 
