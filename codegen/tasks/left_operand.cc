@@ -23,9 +23,6 @@ EncodedGemmLayout EncodedLayout(const WeightParts& weight, int tile_rows) {
 
 std::optional<Misfit> StagesMisfit(const WeightParts& weight, int64_t k, int tile_rows, int tokens, int shared_bytes) {
   const EncodedGemmLayout layout = EncodedLayout(weight, tile_rows);
-  if (weight.bits() != 4 && weight.bits() != 8) {
-    return Misfit{absl::StrCat("codes of ", weight.bits(), " bits"), "codes of 4 or 8 bits"};
-  }
   if (k % layout.Depth() != 0) {
     return Misfit{absl::StrCat(k, " terms"), absl::StrCat("a multiple of ", layout.Depth())};
   }

@@ -195,7 +195,8 @@ struct LeftGemmBody {
   // The parts of a tile: warpgroups do not wait for each other.
   template <int kBlocks>
   __device__ __forceinline__ bool AddUp(int tile, float (&c)[kHalves][kBlocks][4]) const {
-    constexpr int kAtOnce = kBlocks < 16 ? kBlocks : 16, kArrays = kHalves * kBlocks / kAtOnce;  // that registers hold
+    constexpr int kParts = (kBlocks + 15) / 16, kAtOnce = kBlocks / kParts, kArrays = kHalves * kParts;
+    static_assert(kBlocks % kParts == 0, "kTokens: parts of as many sums, that registers hold");
     const int group = Thread() / 128;
     // A tile that lies in several blocks' parts is the last one of the first of them.
     const int counter = 2 * Line().BlockOf(tile * kStages) + group;
