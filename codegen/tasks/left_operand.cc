@@ -21,11 +21,8 @@ EncodedGemmLayout EncodedLayout(const WeightParts& weight, int tile_rows) {
           .halves = tile_rows / 128};
 }
 
-std::optional<Misfit> StagesMisfit(const WeightParts& weight, int64_t k, int tile_rows, int tokens) {
+std::optional<Misfit> StagesMisfit(const WeightParts& weight, int64_t k, int tile_rows, int tokens, int shared_bytes) {
   const EncodedGemmLayout layout = EncodedLayout(weight, tile_rows);
-  if (weight.bits() != 4 && weight.bits() != 8) {
-    return Misfit{absl::StrCat("codes of ", weight.bits(), " bits"), "codes of 4 or 8 bits"};
-  }
   if (k % layout.Depth() != 0) {
     return Misfit{absl::StrCat(k, " terms"), absl::StrCat("a multiple of ", layout.Depth())};
   }
@@ -37,7 +34,7 @@ std::optional<Misfit> StagesMisfit(const WeightParts& weight, int64_t k, int til
                                  .tokens = tokens,
                                  .slabs = layout.Depth() / LeftGemmLayout::kSlab,
                                  .weight_bytes = LeftGemmLayout::CodesStageBytes(layout),
-                                 .shared_bytes = LeftGemmLayout::kSharedBytes};
+                                 .shared_bytes = shared_bytes};
   if (stages.XStages() >= LeftGemmLayout::kLeastXStages) return std::nullopt;
   return Misfit{absl::StrCat("scales and zero points of ", layout.block, " terms"),
                 "two stages of a weight in shared memory"};
@@ -45,13 +42,14 @@ std::optional<Misfit> StagesMisfit(const WeightParts& weight, int64_t k, int til
 
 }  // namespace
 
-std::optional<Misfit> LeftOperandMisfit(const WeightParts& weight, int64_t n, int64_t k, int tile_rows, int tokens) {
+std::optional<Misfit> LeftOperandMisfit(const WeightParts& weight, int64_t n, int64_t k, int tile_rows, int tokens,
+                                        int shared_bytes) {
   if (n < 1 || k < 1) return Misfit{"an empty weight", "rows and terms"};
   if (n * weight.RowBytes(k) >= int64_t{1} << 32) return Misfit{"a matrix of 4 GiB", "offsets of 32 bits"};
   if (weight.is_dense()) {
     return k % 8 == 0 ? std::nullopt : std::optional(Misfit{absl::StrCat(k, " terms"), "a multiple of 8"});
   }
-  if (weight.superblock == nullptr) return StagesMisfit(weight, k, tile_rows, tokens);
+  if (weight.superblock == nullptr) return StagesMisfit(weight, k, tile_rows, tokens, shared_bytes);
   const int64_t whole = std::max<int64_t>(weight.superblock->superblock, LeftGemmLayout::kSlab);
   return k % whole == 0 ? std::nullopt
                         : std::optional(Misfit{absl::StrCat(k, " terms"), absl::StrCat("a multiple of ", whole)});

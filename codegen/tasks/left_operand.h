@@ -9,9 +9,10 @@
 
 namespace llmc {
 
-// Why left_gemm.cuh, with tiles of so many rows of a weight [n, k] and `tokens` of x, cannot read it; nothing if it
-// can.
-std::optional<Misfit> LeftOperandMisfit(const WeightParts& weight, int64_t n, int64_t k, int tile_rows, int tokens);
+// Why left_gemm.cuh, with tiles of so many rows of a weight [n, k] and `tokens` of x in so much shared memory, cannot
+// read it; nothing if it can.
+std::optional<Misfit> LeftOperandMisfit(const WeightParts& weight, int64_t n, int64_t k, int tile_rows, int tokens,
+                                        int shared_bytes);
 
 // Rows of x up to which codes of a format are decoded in registers: numbers of a codebook that are two of 16 bits each
 // take so many instructions that of more rows decoding them to memory, once, takes less.

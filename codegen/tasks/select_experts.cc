@@ -234,7 +234,7 @@ bool TakesGemm(const ExpertParts& parts, const Target& target) {
     return false;
   }
   return !LeftOperandMisfit(*parts.reader, parts.n.value(), parts.k.value(), ExpertGemmLayout::kRows,
-                            ExpertGemmLayout::kPairs)
+                            ExpertGemmLayout::kPairs, LeftGemmLayout::kSharedBytes)
               .has_value();
 }
 

@@ -152,7 +152,7 @@ struct ExpertGemmBody {
   __device__ __forceinline__ void Multiply(Places& places, int expert, int first, int pairs) const {
     const Reader of_expert = weight.OfMatrix(expert, kN, C::kIn);
     float c[2][kBlocks][4] = {};
-    MultiplyLeftTile(*this, places, of_expert, first, c);
+    MultiplyLeftTile(*this, places, of_expert, first, 0, kStages, c);
     Store(of_expert, expert, first, pairs, c);
   }
 

@@ -144,9 +144,11 @@ struct EncodedGemmLayout {
   static constexpr int kThreads = kMathThreads + kXThreads + kWeightThreads;
   static constexpr int kMostStages = 16;
 
-  LLMC_HOST_DEVICE constexpr int Rows() const { return 128 * halves; }                  // of the weight, in a tile
-  LLMC_HOST_DEVICE constexpr int Depth() const { return kRowBytes * 8 / weight_bits; }  // terms of a stage
-  LLMC_HOST_DEVICE constexpr int Run() const { return Depth() / 4; }                    // of a lane's codes of a row
+  LLMC_HOST_DEVICE constexpr int Rows() const { return 128 * halves; }  // of the weight, in a tile
+  LLMC_HOST_DEVICE constexpr int Depth() const {  // terms of a stage; codes of other bits: whole vectors
+    return weight_bits == 4 || weight_bits == 8 ? kRowBytes * 8 / weight_bits : 128;
+  }
+  LLMC_HOST_DEVICE constexpr int Run() const { return Depth() / 4; }  // of a lane's codes of a row
   // Of a row of the weight in a stage, and how many are copied: whole words, of which a part may be all that is needed.
   LLMC_HOST_DEVICE constexpr int PartBytes(int bits) const {
     return ((block < Depth() ? Depth() / block : 1) * bits + 7) / 8;
@@ -196,6 +198,7 @@ struct LeftGemmLayout {
   static constexpr int kMostStages = 16;
   static constexpr int kBoxRows = 64;  // of x, that are copied at once
   static constexpr int kSharedBytes = 223 * 1024;
+  static constexpr int kSharedBytesOfTwo = 110 * 1024;  // of one of two blocks of a multiprocessor
   static constexpr int kLeastXStages = 3;
 
   LLMC_HOST_DEVICE constexpr int SlabBytes() const { return tokens * kSlab * 2; }
@@ -210,12 +213,14 @@ struct LeftGemmLayout {
   }
   LLMC_HOST_DEVICE constexpr int WeightStages() const { return WeightStagesBeside(XStages()); }
   LLMC_HOST_DEVICE constexpr int StoreBytes() const {
-    return halves == 1 ? 18 * 1024 : 9 * 1024 + 256;
+    return halves == 1 ? (tokens < kBoxRows ? 9 : 18) * 1024 : 9 * 1024 + 256;
   }  // of results that are stored at once
   LLMC_HOST_DEVICE constexpr int StoreAt() const { return shared_bytes - StoreBytes(); }
 
-  // From one row of codes in a stage to the next: rows of a lane's codes of 4 bits lie in different banks.
-  LLMC_HOST_DEVICE static constexpr int CodesStride(int bits) { return bits == 4 ? 96 : 64; }
+  // From one row of codes in a stage to the next: rows of a lane's codes of less than 8 bits lie in different banks.
+  LLMC_HOST_DEVICE static constexpr int CodesStride(int bits) {
+    return bits == 4 ? 96 : bits == 8 ? 64 : (bits | 1) * 16;
+  }
   // Of a stage: its codes, and scales and zero points behind them.
   LLMC_HOST_DEVICE static constexpr int CodesStageBytes(const EncodedGemmLayout& codes) {
     return codes.Rows() *

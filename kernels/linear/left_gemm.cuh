@@ -5,9 +5,11 @@
 // A block goes from tile to tile. Of a warpgroup that copies, one thread copies slabs of x by maps of tiles, three
 // warps stages of the weight, to two rings in shared memory; two warpgroups multiply 64 or 128 rows of the weight each.
 // Products of one stretch of terms run while codes of the next are decoded. Of its sums a lane has neighbours of a row
-// of the result. Each sum is of all terms in their order, whatever the tiles are.
+// of the result. Where tiles are many, each sum is of all terms in their order, whatever the tiles are; of some rows of
+// x blocks share the stages of all tiles equally (stream_k.cuh).
 #pragma once
 #include "kernels/linear/left_products.cuh"
+#include "kernels/linear/stream_k.cuh"
 
 namespace llmc {
 
@@ -16,11 +18,16 @@ struct LeftGemmShared {
   u64 x_full[LeftGemmLayout::kMostStages], x_empty[LeftGemmLayout::kMostStages];
   u64 weight_full[LeftGemmLayout::kMostStages], weight_empty[LeftGemmLayout::kMostStages];
   u32 offsets[256];  // of the tile that is copied: where rows of the weight begin, in bytes
+  int is_last[2];    // of each warpgroup
 };
 
 // Of the result, columns from `column` on; rows [row, row + rows) of x.
 struct LeftGemmTile {
   int column, row, rows;
+};
+// Of tile `tile`, stages [begin, end).
+struct LeftGemmPart {
+  int tile, begin, end;
 };
 
 // Work says which tiles there are, and what becomes of sums:
@@ -28,9 +35,12 @@ struct LeftGemmTile {
 //   Result(sum, up)              the element of a sum; up: where there are gates
 //   Prepare(tile, row, column), Store(tile, row, column, results, prepared)   what becomes of a vector of those of row
 //                                `row` of the tile, and what is read for it before
+//   partials, counters           where blocks share tiles: for each block twice the sums of a tile; two for each, zero,
+//                                and left so
 // C::T: f16 or bf16.  C::kIn, C::kOut: k, and columns of the result.  C::kGated: each of them is of two rows of the
-// weight, kOut apart.  C::kHalves: times 64 rows of the weight that a warpgroup has.  C::kSharedBytes.  And what the
-// reader says.  kTokens: rows of x in a tile, at the most; of kBox rows x is copied at once.
+// weight, kOut apart.  C::kHalves: times 64 rows of the weight that a warpgroup has.  C::kSharedBytes.  C::kGrid:
+// blocks of the launch, which share tiles; 0: each tile is one block's.  C::kFew: two blocks fit on a multiprocessor.
+// And what the reader says.  kTokens: rows of x in a tile, at the most; of kBox rows x is copied at once.
 template <class C, class Context, class Work, int kTokens, int kBox>
 struct LeftGemmBody {
   using T = typename C::T;
@@ -49,7 +59,8 @@ struct LeftGemmBody {
   static constexpr int kOwnRows = 2 * kHalves, kOwn = C::kGated ? kHalves : kOwnRows;  // of a lane
   static constexpr int kSlots = 8 * kOwnRows;                                          // of a warp
   // Of results, which a warpgroup stores: columns, and blocks of 8 rows that it stores at once; elements of a vector.
-  static constexpr int kGroupColumns = kColumns / 2, kStoreBlocks = kHalves == 1 ? 8 : C::kGated ? 4 : 2;
+  static constexpr int kGroupColumns = kColumns / 2, kMostStored = kHalves == 1 ? 8 : C::kGated ? 4 : 2;
+  static constexpr int kStoreBlocks = kTokens / 8 < kMostStored ? kTokens / 8 : kMostStored;
   static constexpr int kVec = ElementsOfVector(C::kOut, 16), kVecs = kGroupColumns / kVec;
   static constexpr int kStoreRows = 8 * kStoreBlocks, kPasses = kStoreRows * kVecs / 128;
   static constexpr int kStoreStride = 2 * kGroupColumns + 16;  // rows of a warp are in different banks
@@ -61,6 +72,7 @@ struct LeftGemmBody {
   static_assert(C::kThreads == L::kThreads, "kThreads: two warpgroups multiply, one copies");
   static_assert(kXStages >= L::kLeastXStages, "kSharedBytes: two stages of weights, three slabs of x");
   static_assert(kTokens % kBox == 0 && kBox % 8 == 0, "kBox: whole boxes");
+  static_assert(C::kGrid * 8 <= kCounterBytes, "kGrid: blocks have counters");
   static_assert(static_cast<i64>(kN) * Left::kMatrixRowBytes < 1ll << 32, "kOut, kIn: offsets of 32 bits");
 
   const Context& context;
@@ -83,12 +95,29 @@ struct LeftGemmBody {
     const int column = first + slot / kSlots * (8 * kOwn) + lane * kOwn + (C::kGated ? j / 2 : j);
     return (column < C::kOut ? column : C::kOut - 1) + (C::kGated ? j % 2 * C::kOut : 0);
   }
+  // Few tiles are cut into equal parts, whose blocks have no parts of others, if that leaves few blocks without any.
+  __device__ __forceinline__ StreamLine Line() const {
+    const int tiles = work.Tiles(), whole = tiles < C::kGrid ? C::kGrid / tiles * tiles : 0;
+    return {tiles * kStages, kStages, 10 * whole >= 7 * C::kGrid ? whole : C::kGrid};
+  }
+  __device__ __forceinline__ int Block() const { return static_cast<int>(context.TileX()); }
   template <class Visit>
-  __device__ __forceinline__ void ForEachTile(const Visit& visit) const {
-    const int tiles = work.Tiles();
+  __device__ __forceinline__ void ForEachPart(const Visit& visit) const {
+    if constexpr (C::kGrid > 0) {
+      const int end = Line().BeginOf(Block() + 1);
 #pragma unroll 1
-    for (int t = static_cast<int>(context.TileX()); t < tiles; t += static_cast<int>(context.TilesX())) {
-      visit(work.At(t));
+      for (int at = Line().BeginOf(Block()); at < end;) {
+        const int tile = at / kStages, first = at % kStages;
+        const int last = first + (end - at < kStages - first ? end - at : kStages - first);
+        visit(work.At(tile), LeftGemmPart{tile, first, last});
+        at += last - first;
+      }
+    } else {
+      const int tiles = work.Tiles();
+#pragma unroll 1
+      for (int t = Block(); t < tiles; t += static_cast<int>(context.TilesX())) {
+        visit(work.At(t), LeftGemmPart{t, 0, kStages});
+      }
     }
   }
 
@@ -97,10 +126,10 @@ struct LeftGemmBody {
   __device__ __forceinline__ void CopyX() const {
     if (!ElectThread()) return;
     RingPlace<kXStages> place;
-    ForEachTile([&](const LeftGemmTile& tile) {
+    ForEachPart([&](const LeftGemmTile& tile, const LeftGemmPart& part) {
       const int boxes = (tile.rows + kBox - 1) / kBox;
 #pragma unroll 1
-      for (int slab = 0; slab < kStages * kSlabs; ++slab) {
+      for (int slab = part.begin * kSlabs; slab < part.end * kSlabs; ++slab) {
         WaitAt(&shared.x_empty[place.slot], place.parity ^ 1);
         u64* const full = &shared.x_full[place.slot];
         ArriveExpecting(full, static_cast<u32>(boxes * kBox * 128));
@@ -114,7 +143,7 @@ struct LeftGemmBody {
     constexpr int kThreads = L::kWeightThreads;
     const int thread = Thread() - L::kMathThreads - L::kXThreads;
     RingPlace<kWeightStages> place;
-    ForEachTile([&](const LeftGemmTile& tile) {
+    ForEachPart([&](const LeftGemmTile& tile, const LeftGemmPart& part) {
       const auto row_of = [=](int slot) { return RowOf(tile.column, slot); };
       SyncNamed(1, kThreads);  // the tile before has been copied
       for (int slot = thread; slot < kRows; slot += kThreads) {
@@ -122,7 +151,7 @@ struct LeftGemmBody {
       }
       SyncNamed(1, kThreads);
 #pragma unroll 1
-      for (int at = 0; at < kStages; ++at) {
+      for (int at = part.begin; at < part.end; ++at) {
         WaitAt(&shared.weight_empty[place.slot], place.parity ^ 1);
         Left::template Copy<kThreads>(thread, weight, row_of, shared.offsets, at, WeightStage(place.slot));
         ArriveWithCopies(&shared.weight_full[place.slot]);
@@ -155,10 +184,25 @@ struct LeftGemmBody {
   }
 
   template <int kBlocks>
-  __device__ __forceinline__ void Multiply(Places& places, const LeftGemmTile& tile) const {
+  __device__ __forceinline__ void Multiply(Places& places, const LeftGemmTile& tile, const LeftGemmPart& part) const {
     float c[kHalves][kBlocks][4] = {};
-    MultiplyLeftTile(*this, places, weight, tile.column, c);
+    MultiplyLeftTile(*this, places, weight, tile.column, part.begin, part.end, c);
+    if constexpr (C::kGrid > 0) {
+      if (part.end - part.begin < kStages && !AddUp(part.tile, c)) return;
+    }
     Store(tile, c);
+  }
+  // The parts of a tile: warpgroups do not wait for each other.
+  template <int kBlocks>
+  __device__ __forceinline__ bool AddUp(int tile, float (&c)[kHalves][kBlocks][4]) const {
+    constexpr int kParts = (kBlocks + 15) / 16, kAtOnce = kBlocks / kParts, kArrays = kHalves * kParts;
+    static_assert(kBlocks % kParts == 0, "kTokens: parts of as many sums, that registers hold");
+    const int group = Thread() / 128;
+    // A tile that lies in several blocks' parts is the last one of the first of them.
+    const int counter = 2 * Line().BlockOf(tile * kStages) + group;
+    return AddUpTile<128, L::kMathThreads, 1>(Line(), Block(), tile, work.partials, work.counters + counter, 2 + group,
+                                              shared.is_last[group], reinterpret_cast<float(&)[kArrays][kAtOnce][4]>(c),
+                                              [](int) { return true; });
   }
 
   // By a warpgroup, some rows at a time through shared memory, so that it writes neighbours in memory at once.
@@ -216,10 +260,11 @@ struct LeftGemmBody {
     }
     context.Sync();
     if (threadIdx.x < L::kMathThreads) {
-      TakeRegisters<232>();
+      TakeRegisters<C::kFew ? 96 : 232>();
       context.Wait();
       Places places;
-      ForEachTile([&](const LeftGemmTile& tile) { Multiply<kTokens / 8>(places, tile); });
+      ForEachPart(
+          [&](const LeftGemmTile& tile, const LeftGemmPart& part) { Multiply<kTokens / 8>(places, tile, part); });
       return;
     }
     GiveRegisters<40>();

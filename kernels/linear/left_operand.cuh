@@ -81,13 +81,13 @@ struct LeftOperand<C, EncodedWeight<C>, kRows> {
                                                 kRows / 128};
   static constexpr ColumnOrder kOrder =
       Decoder::Pairs::kOfNeighbours ? ColumnOrder::kEights : ColumnOrder::kEightsFourApart;
-  static constexpr int kDepth = kLayout.Depth(), kWords = Reader::kBits / 2;  // of 16 codes
+  static constexpr int kDepth = kLayout.Depth(), kChunks = kDepth * Reader::kBits / 128;  // of 16 bytes, of a row
   static constexpr int kMatrixRowBytes = C::kIn * Reader::kBits / 8;
   static constexpr int kStride = LeftGemmLayout::CodesStride(Reader::kBits);
   static constexpr int kScaleAt = kRows * kStride;
   static constexpr int kZeroAt = kScaleAt + kRows * kLayout.PartCopy(Reader::kScaleBits);
   static constexpr int kStageBytes = LeftGemmLayout::CodesStageBytes(kLayout);
-  static_assert(Reader::kBits == 4 || Reader::kBits == 8, "codes of 4 or 8 bits");
+  static_assert(kDepth * Reader::kBits % 128 == 0, "codes of a stage are whole vectors");
   static_assert(kLayout.Rows() == kRows && C::kIn % kDepth == 0, "kIn: whole stages");
   static_assert(kLayout.CanCopy(C::kIn, Reader::kScaleBits) && kLayout.CanCopy(C::kIn, Reader::kZeroBits),
                 "kBlock: parts of a stage are whole words");
@@ -95,11 +95,13 @@ struct LeftOperand<C, EncodedWeight<C>, kRows> {
   template <int kThreads, class RowOf>
   static __device__ __forceinline__ void Copy(int thread, const Reader& weight, const RowOf& row_of, const u32* offsets,
                                               int at, char* stage) {
-    const int chunk = thread % 4;
+    constexpr int kRowsAtOnce = kThreads / kChunks;
+    const int chunk = thread % kChunks;
     const char* const from =
         static_cast<const char*>(weight.Row(0, static_cast<i64>(at) * kDepth, C::kIn)) + chunk * 16;
+    const int end = kThreads % kChunks == 0 || thread < kRowsAtOnce * kChunks ? kRows : 0;
 #pragma unroll 4
-    for (int slot = thread / 4; slot < kRows; slot += kThreads / 4) {
+    for (int slot = thread / kChunks; slot < end; slot += kRowsAtOnce) {
       CopyAsync(SharedAddress(stage + slot * kStride + chunk * 16), from + offsets[slot], true);
     }
 #pragma unroll
@@ -118,7 +120,7 @@ struct LeftOperand<C, EncodedWeight<C>, kRows> {
   }
 
   struct Lane {
-    Vec<u32, kWords> words[2];
+    Codes<Q, 16> words[2];
     Decoder rows[2];
     const char* stage = nullptr;
     int at = 0, first = 0, slot = 0;  // first: of the lane's terms in the stage
@@ -130,8 +132,7 @@ struct LeftOperand<C, EncodedWeight<C>, kRows> {
       stage = from, at = stage_at, slot = own_slot + 16 * half, first = slab * kLeftSlab + 16 * t;
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        words[j] = Load<u32, kWords>(
-            reinterpret_cast<const u32*>(from + (slot + 8 * j) * kStride + first * Reader::kBits / 8));
+        words[j].Load(from + (slot + 8 * j) * kStride + first * Reader::kBits / 8);
         if constexpr (C::kZero == kNoPart) rows[j].SetWholeZero(kShift<Q>);
         if constexpr (C::kZero != kNoPart && !Reader::kZeroInBlocks) {
           rows[j].SetZero(ReadElement(weight.zero, C::kZero == kOfColumns ? row_of(slot + 8 * j) : 0));
@@ -146,7 +147,7 @@ struct LeftOperand<C, EncodedWeight<C>, kRows> {
         constexpr int kOfEight = Codes<Q, 8>::kWords;
         Codes<Q, 8> codes;
 #pragma unroll
-        for (int w = 0; w < kOfEight; ++w) codes.word[w] = words[j].v[e * kOfEight + w];
+        for (int w = 0; w < kOfEight; ++w) codes.word[w] = words[j].word[e * kOfEight + w];
         u32 pairs[4];
         rows[j].Decode(codes, pairs);
 #pragma unroll
@@ -208,6 +209,11 @@ struct LeftOperand<C, SuperblockWeight<C>, kRows> {
   static constexpr int kChunks = kAligned ? kBytes / 16 : (kBytes + 15 + 15) / 16;
   static constexpr int kStride = (kChunks | 1) * 16, kStageBytes = kRows * kStride;  // 8 rows in different banks
   static constexpr int kGroups = kLeftSlab / Format::kGroup;
+  // Products of scales, which have at most 19 bits, and codes of a few more are exact in f32, so that what is added to
+  // them may be so in one operation. Where nothing is, that is what takes 128 off codes, which are read as 128 more;
+  // but not of exponents, of which the largest would overflow.
+  static constexpr bool kRaised = !Format::kOffsets && Format::kCodeBits < 8 && !kSame<Format, superblock::mxfp4_gguf>;
+  static_assert(!Format::kOffsets || Format::kCodeBits < 6, "kCodeBits: products with scales of 17 bits are exact");
   static_assert(C::kIn % kDepth == 0 && kLeftSlab % Format::kGroup == 0, "kIn: whole stages");
 
   // What lies behind a row is not read.
@@ -261,6 +267,7 @@ struct LeftOperand<C, SuperblockWeight<C>, kRows> {
           parts.Load(BlockOf(j, term));
           scale[j][g] = superblock::ScaleOf<Format>(parts, group);
           if constexpr (Format::kOffsets) offset[j][g] = superblock::OffsetOf<Format>(parts, group);
+          if constexpr (kRaised) offset[j][g] = -(128.0f + Format::kShift) * scale[j][g];
         }
       }
     }
@@ -275,9 +282,14 @@ struct LeftOperand<C, SuperblockWeight<C>, kRows> {
           float numbers[4];
 #pragma unroll
           for (int n = 0; n < 4; ++n) {
-            // As the language: not in one operation.
-            numbers[n] = __fmul_rn(superblock::ByteOf(codes, n, Format::kShift), scale[j][g]);
-            if constexpr (Format::kOffsets) numbers[n] = __fadd_rn(numbers[n], offset[j][g]);
+            if constexpr (kRaised) {
+              const u32 raised = __byte_perm(codes[0], 0x43000000u, 0x7044 + 0x100 * n);  // 128 and the code
+              numbers[n] = __fmaf_rn(__uint_as_float(raised), scale[j][g], offset[j][g]);
+            } else if constexpr (Format::kOffsets) {
+              numbers[n] = __fmaf_rn(superblock::ByteOf(codes, n, Format::kShift), scale[j][g], offset[j][g]);
+            } else {
+              numbers[n] = __fmul_rn(superblock::ByteOf(codes, n, Format::kShift), scale[j][g]);
+            }
           }
           a[i][j] = Pack<T>(numbers[0], numbers[1]);
           a[i][2 + j] = Pack<T>(numbers[2], numbers[3]);

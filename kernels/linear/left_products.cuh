@@ -4,7 +4,7 @@
 //
 // Body says what is multiplied, and where it lies:
 //   T, Left, Reader              of elements, LeftOperand, of the weight
-//   kHalves, kSlabs, kStages     times 64 rows of a warpgroup; slabs of a stage; stages of a tile
+//   kHalves, kSlabs              times 64 rows of a warpgroup; slabs of a stage
 //   kWeightStages, kXStages      of both rings
 //   arena, kSlabBytes            slabs of x
 //   WeightStage(slot)            a stage of the weight
@@ -72,15 +72,15 @@ __device__ __forceinline__ void MultiplyLeftSlab(const Body& body, LeftPlacesOf<
   places.x.Advance();
 }
 
-// Adds the sums of all stages of a tile to c.
+// Adds the sums of stages [begin, end) of a tile to c.
 template <class Body, int kBlocks>
 __device__ __forceinline__ void MultiplyLeftTile(const Body& body, LeftPlacesOf<Body>& places,
-                                                 const typename Body::Reader& weight, int first,
+                                                 const typename Body::Reader& weight, int first, int begin, int end,
                                                  float (&c)[Body::kHalves][kBlocks][4]) {
   const u32 starts = Body::Left::StartsOf(
       weight, [=](int slot) { return Body::RowOf(first, slot); }, Body::OwnSlot());
 #pragma unroll 1
-  for (int at = 0; at < Body::kStages; ++at) {
+  for (int at = begin; at < end; ++at) {
 #pragma unroll
     for (int slab = 0; slab < Body::kSlabs; ++slab) {
       MultiplyLeftSlab(body, places, weight, first, starts, at, slab, c);

@@ -1,6 +1,6 @@
-// out[m, n] = sum over k of x[m, k] * weight[n, k] for many rows m, and what follows from it, with a weight that is
-// encoded: left_gemm.cuh with tiles of all columns and rows of x. Numbers are rounded to the type of x with their
-// scales of blocks; sums are in f32.
+// out[m, n] = sum over k of x[m, k] * weight[n, k] for some or many rows m, and what follows from it, with a weight
+// that is encoded: left_gemm.cuh with tiles of all columns and rows of x. Numbers are rounded to the type of x with
+// their scales of blocks; sums are in f32. Of some rows all are in one tile, and blocks share tiles.
 #pragma once
 #include "kernels/linear/left_gemm.cuh"
 
@@ -25,6 +25,8 @@ struct PromptTiles {
   Out* out;
   const T* addend;
   int tokens;
+  float* partials;
+  i32* counters;
 
   __device__ __forceinline__ int RowTiles() const { return (tokens + kTokens - 1) / kTokens; }
   __device__ __forceinline__ int Tiles() const { return RowTiles() * kColumnTiles; }
@@ -63,72 +65,82 @@ struct PromptTiles {
 
 template <class C, PromptAddend kAddend, int kTokens, class Context>
 __device__ __forceinline__ void PromptGemmOf(const Context& context, LeftGemmShared& shared, char* arena,
-                                             typename C::Out* out, const TileMap& x, const Weight<C>& weight,
-                                             const typename C::T* addend, int tokens) {
-  using Work = PromptTiles<C, kAddend, kTokens>;
-  const Work work = {out, addend, tokens};
-  LeftGemmBody<C, Context, Work, kTokens, LeftGemmLayout::kBoxRows>{context, shared, arena, x, weight, work}.Run();
+                                             const TileMap& x, const Weight<C>& weight,
+                                             const PromptTiles<C, kAddend, kTokens>& work) {
+  constexpr int kBox = kTokens < LeftGemmLayout::kBoxRows ? kTokens : LeftGemmLayout::kBoxRows;
+  LeftGemmBody<C, Context, PromptTiles<C, kAddend, kTokens>, kTokens, kBox>{context, shared, arena, x, weight, work}
+      .Run();
 }
 
-// How long tiles of so many rows take: those of the blocks that have most, each with what does not depend on its rows.
+// How long tiles of so many rows take: those of the blocks that have most, or of all where these share them, each with
+// what does not depend on its rows.
 template <class C>
 __device__ __forceinline__ int PromptTime(int tokens, int rows_of_tile, int blocks) {
   constexpr int kColumns = C::kGated ? 64 * C::kHalves : 128 * C::kHalves, kRowsMore = 48;
   const int tiles = (tokens + rows_of_tile - 1) / rows_of_tile * ((C::kOut + kColumns - 1) / kColumns);
-  return (tiles + blocks - 1) / blocks * (rows_of_tile + kRowsMore);
+  return (C::kGrid > 0 ? tiles : (tiles + blocks - 1) / blocks) * (rows_of_tile + kRowsMore);
 }
 #endif
 
-// x: in the order of LeftOperand, tiles of kBoxRows rows.
+// x: in the order of LeftOperand, tiles of kBoxRows rows, or kFewEncodedGemmRows.  C::kMostTokens: rows of x in a tile,
+// at the most.
 template <class C, PromptAddend kAddend, class Context>
 __device__ __forceinline__ void PromptGemmKernel(const Context& context, typename C::Out* out, const TileMap& x,
-                                                 const Weight<C>& weight, const typename C::T* addend, i64 rows) {
+                                                 const Weight<C>& weight, const typename C::T* addend, i64 rows,
+                                                 float* partials, i32* counters) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  constexpr int kMost = C::kMostTokens, kLeast = kMost < 64 ? kMost : 64;
   char* const arena = context.template Arena<1024>();
   auto& shared = context.template Shared<LeftGemmShared>();
   const int tokens = static_cast<int>(rows), blocks = static_cast<int>(context.TilesX());
-  int best = 64, least = PromptTime<C>(tokens, 64, blocks);
-  for (int of_tile = 128; of_tile <= 256; of_tile += 64) {
+  if (tokens == 0) return context.Wait();
+  int best = kLeast, least = PromptTime<C>(tokens, kLeast, blocks);
+  for (int of_tile = 128; of_tile <= kMost; of_tile += 64) {
     const int time = PromptTime<C>(tokens, of_tile, blocks);
     if (time <= least) {
       best = of_tile;
       least = time;
     }
   }
-  if (best == 256) {
-    PromptGemmOf<C, kAddend, 256>(context, shared, arena, out, x, weight, addend, tokens);
-  } else if (best == 192) {
-    PromptGemmOf<C, kAddend, 192>(context, shared, arena, out, x, weight, addend, tokens);
-  } else if (best == 128) {
-    PromptGemmOf<C, kAddend, 128>(context, shared, arena, out, x, weight, addend, tokens);
-  } else {
-    PromptGemmOf<C, kAddend, 64>(context, shared, arena, out, x, weight, addend, tokens);
+  const auto run = [&](const auto& work) { PromptGemmOf(context, shared, arena, x, weight, work); };
+  if (best == kLeast) return run(PromptTiles<C, kAddend, kLeast>{out, addend, tokens, partials, counters});
+  if constexpr (kMost >= 128) {
+    if (best == 128) return run(PromptTiles<C, kAddend, 128>{out, addend, tokens, partials, counters});
+  }
+  if constexpr (kMost >= 256) {
+    if (best == 192) return run(PromptTiles<C, kAddend, 192>{out, addend, tokens, partials, counters});
+    run(PromptTiles<C, kAddend, 256>{out, addend, tokens, partials, counters});
   }
 #endif
 }
 
 // ---- entry points --------------------------------------------------------------------------------------------------
+// partials, counters: those of left_gemm.cuh, where blocks share tiles.
 
 template <class C, class Context>
 __device__ __forceinline__ void PromptGemm(const Context& context, typename C::Out* out, const TileMap& x,
-                                           const Weight<C>& weight, i64 tokens) {
-  PromptGemmKernel<C, PromptAddend::kNone>(context, out, x, weight, nullptr, tokens);
+                                           const Weight<C>& weight, i64 tokens, float* partials = nullptr,
+                                           i32* counters = nullptr) {
+  PromptGemmKernel<C, PromptAddend::kNone>(context, out, x, weight, nullptr, tokens, partials, counters);
 }
 template <class C, class Context>
 __device__ __forceinline__ void PromptGemmAdd(const Context& context, typename C::T* out, const TileMap& x,
-                                              const Weight<C>& weight, const typename C::T* addend, i64 tokens) {
-  PromptGemmKernel<C, PromptAddend::kOfRows>(context, out, x, weight, addend, tokens);
+                                              const Weight<C>& weight, const typename C::T* addend, i64 tokens,
+                                              float* partials = nullptr, i32* counters = nullptr) {
+  PromptGemmKernel<C, PromptAddend::kOfRows>(context, out, x, weight, addend, tokens, partials, counters);
 }
 template <class C, class Context>
 __device__ __forceinline__ void PromptGemmBias(const Context& context, typename C::T* out, const TileMap& x,
-                                               const Weight<C>& weight, const typename C::T* bias, i64 tokens) {
-  PromptGemmKernel<C, PromptAddend::kOfColumns>(context, out, x, weight, bias, tokens);
+                                               const Weight<C>& weight, const typename C::T* bias, i64 tokens,
+                                               float* partials = nullptr, i32* counters = nullptr) {
+  PromptGemmKernel<C, PromptAddend::kOfColumns>(context, out, x, weight, bias, tokens, partials, counters);
 }
 // With C::kGated.
 template <class C, class Context>
 __device__ __forceinline__ void PromptGemmSiluMul(const Context& context, typename C::T* out, const TileMap& x,
-                                                  const Weight<C>& weight, i64 tokens) {
-  PromptGemmKernel<C, PromptAddend::kNone>(context, out, x, weight, nullptr, tokens);
+                                                  const Weight<C>& weight, i64 tokens, float* partials = nullptr,
+                                                  i32* counters = nullptr) {
+  PromptGemmKernel<C, PromptAddend::kNone>(context, out, x, weight, nullptr, tokens, partials, counters);
 }
 
 }  // namespace llmc

@@ -130,7 +130,8 @@ std::vector<ConfigCase> Cases() {
        {{"kIn = 512", "kIn = 320", "kIn: whole stages"}}},
       {{"linear/prompt_gemm",
         "using T = llmc::bf16; using Out = T; static constexpr int kThreads = 384, kIn = 512, kOut = 64, kGated = 1, "
-        "kHalves = 1, kSharedBytes = 228352, kTransposed = 1, kScale = 3, kZero = 0, kBlock = 64, kBlockRows = 1, "
+        "kHalves = 1, kFew = 0, kGrid = 0, kMostTokens = 256, kSharedBytes = 228352, kTransposed = 1, kScale = 3, "
+        "kZero = 0, kBlock = 64, kBlockRows = 1, "
         "kExponents = 0, kOuter = 0; "
         "using Q = llmc::i4; using Scale = T; using Zero = T; using Weight = llmc::EncodedWeight<Config>;",
         "Config::T* out, const __grid_constant__ llmc::TileMap x, const Config::T* s, const Config::Q* q, llmc::i64 n",
@@ -138,6 +139,7 @@ std::vector<ConfigCase> Cases() {
        {{"kThreads = 384", "kThreads = 256", "two warpgroups multiply, one copies"},
         {"kIn = 512", "kIn = 320", "kIn: whole stages"},
         {"kHalves = 1", "kHalves = 4", "kHalves: 1 or 2"},
+        {"kGrid = 0", "kGrid = 1024", "kGrid: blocks have counters"},
         {"kBlock = 64", "kBlock = 96", "parts of a stage are whole words"},
         {"kSharedBytes = 228352", "kSharedBytes = 60000", "two stages of weights, three slabs of x"}}},
       {{"linear/warpgroup_matmul",

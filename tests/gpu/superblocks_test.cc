@@ -21,7 +21,13 @@ struct SuperblockCase {
 };
 
 int64_t BoundOfRows(int64_t rows) {
-  return rows <= 2 ? rows : rows <= 4 ? 4 : rows <= 8 ? 8 : rows <= 100 ? 100 : 1000;
+  return rows <= 2     ? rows
+         : rows <= 4   ? 4
+         : rows <= 8   ? 8
+         : rows <= 32  ? 32
+         : rows <= 100 ? 100
+         : rows <= 256 ? 256
+                       : 1000;
 }
 
 Tensor BlocksOf(const SuperblockCase& c, int64_t n, int64_t k, uint64_t seed) {
@@ -51,8 +57,7 @@ step main(%x: X[M, K], %g: X[K])",
   return "plain" = %plain, "normed" = %normed, "added" = %added, "LAST" = %LAST
 }
 )");
-  // Many rows leave the gate to another kernel, or round numbers of the weight, and a product of two sums has twice
-  // their rounding.
+  // Many rows round numbers of the weight, and a product of two sums has twice their rounding.
   const bool is_few = c.rows <= 8;
   ExpectDeviceAgrees(
       {.text = absl::StrReplaceAll(text, {{"X", DTypeName(c.x)},
@@ -86,9 +91,17 @@ TEST_P(Superblocks, FewRows) {
 TEST_P(Superblocks, ManyRows) {
   LLMC_NEEDS_GPU();
   const EncodingFormat& format = *GetParam();
+  // Rows that begin between multiples of 16 bytes.
+  const int64_t odd = format.superblock == 32 ? 960 : 1280;
+  // Blocks share tiles of up to 32, 128 and 256 rows of x, each of which takes several stages; then they have their
+  // own.
+  ExpectSuperblocksAgree({&format, DType::kBF16, 17, 200, odd});
+  ExpectSuperblocksAgree({&format, DType::kF16, 32, 1100, 2048});
   ExpectSuperblocksAgree({&format, DType::kBF16, 40, 72, 512});
-  // In registers; rows that begin between multiples of 16 bytes.
-  ExpectSuperblocksAgree({&format, DType::kBF16, 261, 200, format.superblock == 32 ? 960 : 1280});
+  ExpectSuperblocksAgree({&format, DType::kBF16, 99, 136, 2048});
+  ExpectSuperblocksAgree({&format, DType::kF16, 150, 72, odd});
+  ExpectSuperblocksAgree({&format, DType::kBF16, 241, 200, odd});
+  ExpectSuperblocksAgree({&format, DType::kBF16, 261, 200, odd});
 }
 
 std::vector<const EncodingFormat*> AllSuperblocks() {
