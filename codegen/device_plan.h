@@ -16,7 +16,7 @@ namespace llmc {
 enum class StepForm {
   kLaunches,    // each task is a launch
   kPersistent,  // many tasks are one launch, wherever they can be
-  kAuto,        // that where tasks read enough weights for it to be faster
+  kAuto,        // that where persistent_runs.h chooses it
 };
 
 struct DevicePlanOptions {

@@ -6,10 +6,12 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "codegen/run_rows.h"
 
 namespace llmc {
@@ -94,11 +96,12 @@ struct Draft {
   std::vector<RunCall::Item> tasks;
   int64_t words = 0, row_words = 0;
   int products = 0, rows = 0;
+  bool is_full = false;  // of arguments: the next one may go on with what comes
 
   // Adds the call, or says why not.
   std::string Add(const KernelCall& call, const Target& target) {
     const int64_t own = static_cast<int64_t>(call.params.size()) + kTileWords;
-    if (words + own > kMostWords) return absl::StrCat("a launch takes ", kMostWords, " words of arguments");
+    if ((is_full = words + own > kMostWords)) return absl::StrCat("a launch takes ", kMostWords, " words of arguments");
     const bool is_product = call.task->stage_bytes > 0;
     const auto [kind, is_new] = known.try_emplace(TaskText(call), static_cast<int>(kinds.size()));
     if (is_new) {
@@ -133,17 +136,25 @@ std::optional<Draft> WithRows(std::vector<KernelCall> calls, size_t first, size_
   return draft;
 }
 
-// Why the tasks from `first` up to `end` had better be launches and not `run`, where nobody asked for one: nothing if
-// they had not.
-std::string WhyLaunches(const RunCall& run, const plan::Program& program, size_t first, size_t end,
-                        double least_weight_bytes) {
+// Tasks that can be one launch, as many as follow each other.
+struct Stretch {
+  size_t first = 0, end = 0;
+  Draft draft;
+  std::string misfit;  // why task `end` is in it no more
+
+  bool IsRun() const { return draft.products >= kLeastProducts; }
+};
+
+// Why `stretches`, each of which goes on where the one before was full, had better be launches, where nobody asked for
+// runs: nothing if they had not.
+std::string WhyLaunches(absl::Span<const Stretch> stretches, const plan::Program& program, double least_weight_bytes) {
   if (least_weight_bytes == 0) return "";
+  const size_t first = stretches.front().first, end = stretches.back().end, count = end - first;
   double sum = 0, bytes = 0;
   for (size_t i = first; i < end; ++i) {
     // What depends on the sizes of a step, as rows of an embedding do, is little.
     if (absl::SimpleAtod(program.tasks(static_cast<int>(i)).cost().weight_bytes(), &bytes)) sum += bytes;
   }
-  const size_t count = end - first;
   if (sum < least_weight_bytes * static_cast<double>(count)) {
     return absl::StrFormat("they read %.2f MB of weights each, on average, and one launch is faster from %.2f MB on",
                            sum / 1e6 / static_cast<double>(count), least_weight_bytes / 1e6);
@@ -152,13 +163,30 @@ std::string WhyLaunches(const RunCall& run, const plan::Program& program, size_t
     return absl::StrCat("they are not most of the ", program.tasks_size(),
                         " tasks, and runs begin and end with all blocks");
   }
-  if (run.stages < kDeepRing) {
-    return absl::StrCat("there is room for ", run.stages, " stages, which run dry while blocks wait for each other");
-  }
-  if (run.math_warps > kMostWarps) {
-    return absl::StrCat("their products want ", run.math_warps, " warps, beside which attention has too few registers");
+  for (const Stretch& stretch : stretches) {
+    if (!stretch.IsRun()) continue;
+    const RunCall& run = *stretch.draft.arranged;
+    if (run.stages < kDeepRing) {
+      return absl::StrCat("there is room for ", run.stages, " stages, which run dry while blocks wait for each other");
+    }
+    if (run.math_warps > kMostWarps) {
+      return absl::StrCat("their products want ", run.math_warps,
+                          " warps, beside which attention has too few registers");
+    }
   }
   return "";
+}
+
+// Adds the run, and tells of it.
+std::string AddRun(const Stretch& stretch, TaskWriter* writer, plan::Program* program) {
+  RunCall run = *stretch.draft.arranged;
+  run.tasks = stretch.draft.tasks;
+  run.words = stretch.draft.words;
+  run.row_words = stretch.draft.row_words;
+  writer->AddRun(run, static_cast<uint32_t>(stretch.first), program);
+  return absl::StrCat("tasks ", stretch.first, " to ", stretch.end - 1, " are one launch, with a ring of ", run.stages,
+                      " stages of ", run.stage_bytes, " bytes; ", stretch.draft.rows,
+                      " of them give what they make to the next as a row of numbers");
 }
 
 // Why tasks are launches: all that have one reason in one line, for they may be those of each layer.
@@ -200,38 +228,47 @@ void PersistentRuns::Add(const DeviceCall& call, const std::vector<plan::Samplin
 
 std::vector<std::string> PersistentRuns::Write(double least_weight_bytes, TaskWriter* writer,
                                                plan::Program* program) const {
-  std::vector<std::string> lines;
-  Reasons reasons;
   std::vector<KernelCall> calls;
   for (const Entry& entry : entries_) calls.push_back(entry.call);
   calls.push_back(outputs_.call);
-  for (size_t first = 0; first < entries_.size();) {
-    Draft draft;
-    std::string end;
-    size_t i = first;
-    for (; i < entries_.size() && end.empty(); ++i) {
-      end = entries_[i].misfit.empty() ? draft.Add(entries_[i].call, target_) : entries_[i].misfit;
+
+  std::vector<Stretch> stretches;
+  for (size_t first = 0; first < entries_.size(); first = std::max(stretches.back().end, first + 1)) {
+    Stretch& stretch = stretches.emplace_back();
+    stretch.first = stretch.end = first;
+    for (; stretch.end < entries_.size(); ++stretch.end) {
+      const Entry& entry = entries_[stretch.end];
+      stretch.misfit = entry.misfit.empty() ? stretch.draft.Add(entry.call, target_) : entry.misfit;
+      if (!stretch.misfit.empty()) break;
     }
-    if (!end.empty()) --i;  // the one that ended it
-    const bool is_run = draft.products >= kLeastProducts;
-    const std::string why = is_run ? WhyLaunches(*draft.arranged, *program, first, i, least_weight_bytes) : "";
-    if (!why.empty()) {
-      reasons.Add(absl::StrCat("launches, since ", why), absl::StrCat(first, " to ", i - 1));
-    } else if (is_run) {
-      if (std::optional<Draft> with_rows = WithRows(calls, first, i, target_)) draft = *std::move(with_rows);
-      RunCall& run = *draft.arranged;
-      run.tasks = std::move(draft.tasks);
-      run.words = draft.words;
-      run.row_words = draft.row_words;
-      writer->AddRun(run, static_cast<uint32_t>(first), program);
-      lines.push_back(absl::StrCat("tasks ", first, " to ", i - 1, " are one launch, with a ring of ", run.stages,
-                                   " stages of ", run.stage_bytes, " bytes; ", draft.rows,
-                                   " of them give what they make to the next as a row of numbers"));
+    if (!stretch.IsRun()) continue;
+    std::optional<Draft> with_rows = WithRows(calls, first, stretch.end, target_);
+    if (with_rows.has_value()) {
+      with_rows->is_full = stretch.draft.is_full;
+      stretch.draft = *std::move(with_rows);
     }
-    const bool is_told = i == first && first > 0;
-    if (!end.empty() && !is_told)
-      reasons.Add(absl::StrCat("in no run with those before, since ", end), absl::StrCat(i));
-    first = std::max(i, first + 1);
+  }
+
+  std::vector<std::string> lines;
+  Reasons reasons;
+  for (size_t i = 0, next = 0; i < stretches.size(); i = next) {
+    for (next = i + 1; next < stretches.size() && stretches[next - 1].draft.is_full;) ++next;
+    const absl::Span<Stretch> group = absl::MakeSpan(stretches).subspan(i, next - i);
+    const std::string why = WhyLaunches(group, *program, least_weight_bytes);
+    for (Stretch& stretch : group) {
+      if (stretch.IsRun() && why.empty()) {
+        lines.push_back(AddRun(stretch, writer, program));
+      } else if (stretch.IsRun()) {
+        reasons.Add(absl::StrCat("launches, since ", why), absl::StrCat(stretch.first, " to ", stretch.end - 1));
+      }
+      if (stretch.misfit.empty()) continue;
+      const bool fits_elsewhere = entries_[stretch.end].misfit.empty(), is_told = stretch.end == stretch.first && i > 0;
+      if (fits_elsewhere) {
+        reasons.Add(absl::StrCat("the run ends before, since ", stretch.misfit), absl::StrCat(stretch.end));
+      } else if (!is_told) {
+        reasons.Add(absl::StrCat("in no run, since ", stretch.misfit), absl::StrCat(stretch.end));
+      }
+    }
   }
   for (std::string& line : reasons.Lines()) lines.push_back(std::move(line));
   return lines;

@@ -20,9 +20,10 @@ class PersistentRuns {
   void Add(const DeviceCall& call, const std::vector<plan::Sampling>& kinds);
   // A value that the program gives, which is read when all tasks are done.
   void AddOutput(const Value* value) { outputs_.AddRead(value); }
-  // Adds the runs to `program`, all of whose tasks have been added here; if `least_weight_bytes` is not 0 only long
-  // ones, whose tasks read so many bytes of weights each, on average. Returns what is in them, and why not more, in
-  // lines for people.
+  // Adds the runs to `program`, all of whose tasks have been added here. If `least_weight_bytes` is not 0, only those
+  // that together have most of the tasks, each going on where the one before is full, whose tasks read so many bytes of
+  // weights, on average, with room for a ring of five stages and no product of more than eight warps. Returns what is
+  // in them, and why not more, in lines for people.
   std::vector<std::string> Write(double least_weight_bytes, TaskWriter* writer, plan::Program* program) const;
 
  private:

@@ -30,7 +30,7 @@ struct Target {
   bool bulk_copies = false;  // into shared memory, which complete on barriers (TMA)
   bool pdl = false;          // a launch may start while its predecessor ends
   // Of weights that each task of a step reads, on average: from there on one persistent launch was measured to be
-  // faster than a launch for each task. 0: not measured.
+  // faster than a launch for each task, of sm_90a on an H100 alone. 0: not measured.
   double persistent_bytes = 0;
 };
 inline constexpr int64_t kBlockSharedBytes = 1024;

@@ -204,9 +204,9 @@ void AddStepsOption(CLI::App* command, StepForm* steps) {
       ->add_option_function<std::string>(
           "--steps", [steps](const std::string& form) { *steps = kForms.at(form); },
           "how decode steps of one sequence run on the GPU: launches (one for each task), persistent (many tasks in "
-          "one "
-          "launch that stays on all multiprocessors, where they can be) or auto (if not given: persistent on GPUs "
-          "where it was measured, from so many bytes of weights a task on that it is faster; --dump-ir says which)")
+          "one launch that stays on all multiprocessors, where they can be) or auto (if not given: persistent on "
+          "sm_90a where it was faster on an H100; no other GPU was measured; `llmc explain PLAN` says which tasks, "
+          "and why not others)")
       ->check(CLI::IsMember({"launches", "persistent", "auto"}));
 }
 

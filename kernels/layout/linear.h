@@ -182,7 +182,7 @@ struct EncodedGemmLayout {
   }
 };
 
-// ---- a weight of any format and many rows of x (left_gemm.cuh) -----------------------------------------------------
+// ---- a weight of any format and some or many rows of x (left_gemm.cuh) ----------------------------------------------
 // Both come in slabs of 64 terms, several of the weight at once, through two rings.
 struct LeftGemmLayout {
   int halves;        // times 64 rows of the weight that a warpgroup has of a tile

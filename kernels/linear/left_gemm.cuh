@@ -1,4 +1,4 @@
-// Products of many rows of x with an encoded weight, for sm_90a: rows of the weight are the left operand of
+// Products of some or many rows of x with an encoded weight, for sm_90a: rows of the weight are the left operand of
 // products of warpgroups, and become numbers of 16 bits in registers (left_operand.cuh); the right one is rows of x,
 // put in the order that goes with it (order_columns.cuh).
 //

@@ -1,11 +1,18 @@
 // Which tasks of a decode step become one persistent launch, and what a plan says of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "nlohmann/json.hpp"
 #include "tests/codegen/device_plan_parts.h"
+#include "tools/model_source.h"
+#include "tools/plan_options.h"
 
 namespace llmc {
 namespace {
@@ -93,6 +100,69 @@ TEST(PersistentRuns, AreNotChosenWhereTheyAreNoGain) {
   EXPECT_THAT(reason_from(10'000),
               testing::ContainsRegex("launches, since they are not most of the 13 tasks.*: tasks 1 to 6\n"));
   EXPECT_EQ(reason_from(0), "") << "where nothing was measured";
+}
+
+// ---- models as config.json has them, for which runs are chosen -----------------------------------------------------
+
+// What a plan says of its step of one sequence, for `target` but with so little to read that one launch is faster.
+std::string WhatIsChosen(const char* changes, Target target = *FindTarget("sm_90a")) {
+  nlohmann::json config = nlohmann::json::parse(R"({
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 256,
+    "intermediate_size": 512, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+    "max_position_embeddings": 1024, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false,
+    "torch_dtype": "bfloat16", "vocab_size": 512, "bos_token_id": 1, "eos_token_id": 2})");
+  config.merge_patch(nlohmann::json::parse(changes));
+  ModelSource source;
+  source.path = absl::StrCat(testing::TempDir(), "/chosen-", getpid());
+  source.random_weights = true;
+  std::filesystem::create_directories(source.path);
+  std::ofstream(source.path + "/config.json") << config;
+  target.persistent_bytes = 1;
+
+  Ledger ledger;
+  Progress progress;
+  const auto model = LoadOptimized(source, {}, &ledger, &progress);
+  EXPECT_TRUE(model.ok()) << model.status();
+  if (!model.ok()) return "";
+  const auto options = MakePlanOptions(**model, source, {.targets = {target}, .generates = false}, ledger);
+  EXPECT_TRUE(options.ok()) << options.status();
+  if (!options.ok()) return "";
+  std::string sources;
+  plan::Lowering lowering;
+  const auto manifest = MakeManifest(**model, *options, &sources, &lowering);
+  EXPECT_TRUE(manifest.ok()) << manifest.status();
+  if (!manifest.ok()) return "";
+  return absl::StrJoin(lowering.programs(0).runs(), "\n");
+}
+
+TEST(PersistentRuns, AreChosenForMostOfTheTasks) {
+  EXPECT_THAT(WhatIsChosen("{}"), testing::ContainsRegex("tasks 1 to 33 are one launch, with a ring of"));
+}
+
+// Of 160 layers no run has most of the tasks, but each goes on where the one before is full.
+TEST(PersistentRuns, AreChosenIfTogetherTheyAreMostOfTheTasks) {
+  const std::string lines = WhatIsChosen(R"({"num_hidden_layers": 160})");
+  EXPECT_THAT(lines,
+              testing::ContainsRegex("tasks 1 to .* are one launch.*\ntasks .* are one launch.*\ntasks .* to 803 "
+                                     "are one launch"));
+  EXPECT_THAT(lines,
+              testing::ContainsRegex("the run ends before, since a launch takes 4000 words of arguments: tasks"));
+}
+
+TEST(PersistentRuns, AreNotChosenWithAShortRing) {
+  Target target = *FindTarget("sm_90a");
+  target.shared_bytes /= 2;
+  EXPECT_THAT(WhatIsChosen(R"({"hidden_size": 4096, "intermediate_size": 4096})", target),
+              testing::ContainsRegex("launches, since there is room for [2-4] stages, which run dry"));
+}
+
+TEST(PersistentRuns, AreNotChosenForProductsOfManyWarps) {
+  EXPECT_THAT(WhatIsChosen(R"({"intermediate_size": 4096, "quantization_config": {"quant_method": "compressed-tensors",
+      "format": "mxfp4-pack-quantized", "quantization_status": "compressed", "ignore": ["lm_head"],
+      "config_groups": {"group_0": {"targets": ["Linear"], "format": "mxfp4-pack-quantized",
+      "weights": {"num_bits": 4, "type": "float", "symmetric": true, "strategy": "group", "group_size": 32,
+      "dynamic": false, "scale_dtype": "torch.uint8"}}}}})"),
+              HasSubstr("launches, since their products want 16 warps"));
 }
 
 TEST(PersistentRuns, AreChecked) {

@@ -3,9 +3,11 @@
 // logits but for rounding.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <numeric>
 #include <regex>
 #include <string>
@@ -42,14 +44,22 @@ std::string Tokens(const std::string& plan, const std::string& prompt, const std
   return result.out;
 }
 
-int TasksInRuns(const std::string& path) {
+// Of all programs of a plan.
+struct Runs {
+  int count = 0, tasks = 0;
+};
+Runs RunsOf(const std::string& path) {
   const auto plan = Plan::Load(path);
   EXPECT_TRUE(plan.ok()) << plan.status();
-  int tasks = 0;
+  Runs runs;
+  if (!plan.ok()) return runs;
   for (const plan::Program& program : (*plan)->manifest().programs()) {
-    for (const plan::Run& run : program.runs()) tasks += static_cast<int>(run.count());
+    for (const plan::Run& run : program.runs()) {
+      ++runs.count;
+      runs.tasks += static_cast<int>(run.count());
+    }
   }
-  return tasks;
+  return runs;
 }
 
 class Persistent : public testing::TestWithParam<const char*> {};
@@ -61,8 +71,8 @@ TEST_P(Persistent, TokensAreThoseOfLaunches) {
   if (models.empty()) GTEST_SKIP() << "the shared test data is not there";
   const std::string model = models + "/" + GetParam();
   const std::string launches = Compile(model, "launches"), persistent = Compile(model, "persistent");
-  EXPECT_EQ(TasksInRuns(launches), 0);
-  EXPECT_GE(TasksInRuns(persistent), 6) << "in two layers, a product, attention and a product follow each other";
+  EXPECT_EQ(RunsOf(launches).count, 0);
+  EXPECT_GE(RunsOf(persistent).tasks, 6) << "in two layers, a product, attention and a product follow each other";
   for (const char* prompt : {"1", "1,5,9,2,7", "3,1,4,1,5,9,2,6,5,3,5,8,9,7,9,3,2,3,8,4,6,2,6,4,3,3,8,3,2,7"}) {
     EXPECT_EQ(Tokens(persistent, prompt), Tokens(launches, prompt)) << prompt;
   }
@@ -168,7 +178,8 @@ void ExpectLogitsOfLaunches(const std::string& name, const nlohmann::json& confi
   std::ofstream(model + "/config.json") << config;
   const std::string launches = Compile(model, "launches", {"--random-weights"});
   const std::string persistent = Compile(model, "persistent", {"--random-weights", "--dump-ir=" + dump});
-  EXPECT_GE(TasksInRuns(persistent), 14) << "five tasks a layer, or four";
+  EXPECT_EQ(RunsOf(persistent).count, 1);
+  EXPECT_GE(RunsOf(persistent).tasks, 14) << "five tasks a layer, or four";
   double most = 0;
   for (const int length : prompts) {
     const auto ours = LogitsOfSteps(persistent, length, 48), theirs = LogitsOfSteps(launches, length, 48);
@@ -237,8 +248,7 @@ TEST(AttentionInPages, BehindNormsOfHeadsGivesTheLogitsOfLaunches) {
                          TempFolder() + "/norms-of-heads-dump");
 }
 
-// ---- shapes of models that are one launch without being asked for
-// ----------------------------------------------------
+// ---- shapes of models that are one launch without being asked for --------------------------------------------------
 
 struct ModelShape {
   const char* name;
