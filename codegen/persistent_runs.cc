@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -126,9 +128,26 @@ struct Draft {
   }
 };
 
+// Tasks whose row nobody takes give it all the same if they are of a kind with others then, as the last layer's: a kind
+// takes time to compile, and place where instructions are kept.
+void GiveAsOthersDo(std::vector<KernelCall>* calls, size_t first, size_t end) {
+  std::set<std::string> kinds;
+  for (size_t i = first; i < end; ++i) {
+    if ((*calls)[i].task->has_given) kinds.insert(TaskText((*calls)[i]));
+  }
+  for (size_t i = first; i < end; ++i) {
+    KernelCall::Task& task = *(*calls)[i].task;
+    // What attention makes would be in memory no more, and what turns heads gives nothing.
+    if (task.has_given || task.gives == nullptr || task.is_attention || task.turns_heads) continue;
+    task.has_given = true;
+    task.has_given = kinds.contains(TaskText((*calls)[i]));
+  }
+}
+
 // The tasks from `first` up to `end` as a run, with the rows that they can pass; nothing if that does not fit.
 std::optional<Draft> WithRows(std::vector<KernelCall> calls, size_t first, size_t end, const Target& target) {
   PassRows(&calls, first, end);
+  GiveAsOthersDo(&calls, first, end);
   Draft draft;
   for (size_t i = first; i < end; ++i) {
     if (!draft.Add(calls[i], target).empty()) return std::nullopt;

@@ -105,11 +105,9 @@ class RowPasser {
       return true;
     });
   }
-  // Whether blocks make the same columns of both products.
+  // Whether blocks make the same columns of both results.
   static bool IsOfSameBlocks(const KernelCall& a, const KernelCall& b) {
-    const auto rows = ConstantOf(a, "kRows"), columns = ConstantOf(a, "kOut");
-    return a.task->stage_bytes > 0 && b.task->stage_bytes > 0 && rows == ConstantOf(b, "kRows") &&
-           columns == ConstantOf(b, "kOut");
+    return a.task->columns > 0 && a.task->columns == b.task->columns && a.task->block_columns == b.task->block_columns;
   }
 
   std::vector<KernelCall>& calls_;

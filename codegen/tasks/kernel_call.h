@@ -137,9 +137,10 @@ struct KernelCall {
     const Value* takes = nullptr;
     const Value* gives = nullptr;
     int64_t given_numbers = 0;
-    // Another value that it reads of what tasks have made: by the block that has made it, if that is a product of as
-    // many columns.
+    // Another value that it reads of what tasks have made: by the block that has made it, if it makes the same columns.
     const Value* addend = nullptr;
+    // Of its result, and of them what a block makes, one block after the other; 0: otherwise.
+    int64_t columns = 0, block_columns = 0;
     bool is_attention = false;
     bool turns_heads = false;  // it makes of heads what attention can make of them itself
 

@@ -313,6 +313,8 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
   // Beside tasks that need many registers, no more warps than the product needs by its instructions.
   if (IsBalanced(parts, layout) || form.integer_block > 0) task.math_warps = std::min(task.math_warps, kWideWarps);
   task.stage_bytes = static_cast<int>(layout.StageBytes());
+  task.columns = ColumnsOf(parts);
+  task.block_columns = form.rows;
   task.forms = {
       {.threads = 32 * (task.math_warps + copying_warps),
        .arena_bytes = static_cast<int>(layout.KeptBytes()),

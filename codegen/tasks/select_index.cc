@@ -53,7 +53,7 @@ Size ProductFrom(const Dims& shape, size_t begin) {
 
 }  // namespace
 
-Calls SelectGather(const Node& node, const ProgramScope&) {
+Calls SelectGather(const Node& node, const ProgramScope& scope) {
   const auto op = View<Gather>(node);
   const Dims& shape = op.x->type.shape;
   if (!IsIndex(op.indices)) return NoKernel(node, "with indices of this type");
@@ -63,12 +63,21 @@ Calls SelectGather(const Node& node, const ProgramScope&) {
   if (pairs && !inner.IsMultipleOf(2)) return NoKernel(node, "on odd numbers of elements of 4 bits");
   if (pairs) inner = Size::FloorDiv(inner, 2);
   const DType moved = pairs ? DType::kU8 : op.x->type.dtype;
-  const int64_t vec = inner.is_number() && inner.number() > 0 ? VectorOf(inner.number(), moved) : 1;
+  int64_t vec = inner.is_number() && inner.number() > 0 ? VectorOf(inner.number(), moved) : 1;
   const Size count = ElementsOf(op.indices->type.shape);
   KernelCall call{.header = "movement/gather", .function = "Gather", .pdl = true};
   const std::string type = MovedType(op.x);
   call.types = {{"T", type}, {"Index", DeviceType(op.indices->type.dtype)}};
-  call.constants = {{"kVec", vec}};
+  // In a persistent launch each block has the columns of one row that products give it of theirs.
+  const bool is_row = scope.decode == 1 && scope.target.bulk_copies && DTypeBits(moved) == 16 && outer.is_number() &&
+                      outer.number() == 1 && inner.is_number() && op.indices->type.shape.size() == 1;
+  int64_t vectors = call.threads;
+  if (is_row) {
+    vec = 1;
+    vectors = (inner.number() + scope.target.sms - 1) / scope.target.sms;
+    call.threads = static_cast<int>((vectors + 31) / 32 * 32);
+  }
+  call.constants = {{"kVec", vec}, {"kVectors", vectors}};
   call.params = {Out(node.results[0], "out", type),
                  In(op.x, "x", type),
                  In(op.indices, "indices"),
@@ -79,7 +88,12 @@ Calls SelectGather(const Node& node, const ProgramScope&) {
   AddIndexDeviceError(node, &call);
   call.arguments = "out, x, indices, outer, count, axis, inner, {device_error, first_device_error}";
   call.task = AsTask(call);
-  call.grid[0] = Blocks(outer * count * Size::FloorDiv(inner, vec), call.threads);
+  if (is_row) {
+    call.task->gives = node.results[0];
+    call.task->columns = call.task->given_numbers = inner.number();
+    call.task->block_columns = vectors;
+  }
+  call.grid[0] = Blocks(outer * count * Size::FloorDiv(inner, vec), vectors);
   return std::vector<DeviceCall>{call};
 }
 

@@ -77,7 +77,7 @@ TEST(PersistentRuns, PassRowsThroughALayer) {
   const LayerPlan planned = PlanLayer(StepForm::kPersistent);
   const plan::LoweredProgram& lowered = planned.code.lowering.programs(0);
   const std::vector<std::string> lines(lowered.runs().begin(), lowered.runs().end());
-  EXPECT_THAT(lines, testing::Contains(HasSubstr("4 of them give"))) << "qkv, attention, o, gate and up";
+  EXPECT_THAT(lines, testing::Contains(HasSubstr("5 of them give"))) << "gather, qkv, attention, o, gate and up";
 }
 
 TEST(PersistentRuns, AreLeftOutOfLaunches) {

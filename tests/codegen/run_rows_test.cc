@@ -21,9 +21,10 @@ class RunRows : public testing::Test {
   void AddProduct(const Value& x, const Value& out, int64_t rows = 8, const Value* addend = nullptr) {
     KernelCall call;
     call.params = {Writes(out), Reads(x)};
-    call.constants = {{"kRows", rows}, {"kOut", 1024}};
     call.task.emplace() = {.forms = {{.threads = 288}}, .stage_bytes = 1024, .takes = &x, .gives = &out};
     call.task->addend = addend;
+    call.task->columns = 1024;
+    call.task->block_columns = rows;
     if (addend != nullptr) call.params.push_back(Reads(*addend, "addend"));
     calls_.push_back(call);
   }
@@ -86,6 +87,22 @@ TEST_F(RunRows, AreTakenIfTheSameBlocksHaveMadeTheAddend) {
   AddProduct(b_, c_);
   AddProduct(c_, d_, 8, &b_);
   EXPECT_EQ(Pass(), (Flags{"g", "t", ""})) << "blocks that have made the addend may not have stored it";
+}
+
+// As the rows of an embedding are.
+TEST_F(RunRows, AreTakenIfTheSameBlocksHaveLookedUpTheAddend) {
+  for (const int64_t columns_of_block : {8, 16}) {
+    calls_.clear();
+    KernelCall gather;
+    gather.params = {Writes(b_), Reads(a_)};
+    gather.task.emplace() = {.forms = {{.threads = 32}}, .gives = &b_};
+    gather.task->columns = 1024;
+    gather.task->block_columns = columns_of_block;
+    calls_.push_back(gather);
+    AddProduct(b_, c_);
+    AddProduct(c_, d_, 8, &b_);
+    EXPECT_EQ(Pass(), columns_of_block == 8 ? (Flags{"g", "tg", "t"}) : (Flags{"g", "t", ""}));
+  }
 }
 
 TEST_F(RunRows, AreTakenIfAllHaveWaitedSinceTheAddendWasMade) {
