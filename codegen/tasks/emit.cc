@@ -1,8 +1,11 @@
 // KernelCall to text; the only place that prints C++.
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "codegen/tasks/kernel_call.h"
@@ -159,10 +162,17 @@ std::string EmitRun(const RunCall& call, const std::string& entry) {
   for (size_t i = 0; i < call.kinds.size(); ++i) {
     includes.insert(Include(call.kinds[i]));
     absl::StrAppend(&kinds, "namespace task", i, " {\n", TaskText(call.kinds[i]), "}  // namespace task", i, "\n");
-    absl::StrAppend(&cases, "      case ", i, ": return llmc::RunTask<kRole, Run, task", i, "::Task>(place, words);\n");
     const KernelCall::Task& task = *call.kinds[i].task;
     if (!task.is_attention || !task.has_taken) continue;
     absl::StrAppend(&ahead, "      case ", i, ": return llmc::RunAhead<Run, task", i, "::Task>(place, words);\n");
+  }
+  // Those of each layer first, so that their code lies together: 10 to 20 us of 1,770 for the 8B in int4.
+  std::vector<int> counts(call.kinds.size()), order(call.kinds.size());
+  for (const RunCall::Item& task : call.tasks) ++counts[static_cast<size_t>(task.kind)];
+  std::iota(order.begin(), order.end(), 0);
+  absl::c_stable_sort(order, [&](int a, int b) { return counts[a] > counts[b]; });
+  for (const int i : order) {
+    absl::StrAppend(&cases, "      case ", i, ": return llmc::RunTask<kRole, Run, task", i, "::Task>(place, words);\n");
   }
   std::string constants;
   for (const auto& [name, value] : {std::pair<absl::string_view, int64_t>("kBlocks", call.blocks),

@@ -122,6 +122,7 @@ std::string WhatIsChosen(const char* changes, Target target = *FindTarget("sm_90
   Ledger ledger;
   Progress progress;
   const auto model = LoadOptimized(source, {}, &ledger, &progress);
+  std::filesystem::remove_all(source.path);
   EXPECT_TRUE(model.ok()) << model.status();
   if (!model.ok()) return "";
   const auto options = MakePlanOptions(**model, source, {.targets = {target}, .generates = false}, ledger);
