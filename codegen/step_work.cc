@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/status_macros.h"
 #include "ir/op.h"
@@ -40,6 +41,30 @@ absl::Status SetCalls(absl::StatusOr<std::vector<DeviceCall>> calls, std::set<st
   return absl::OkStatus();
 }
 
+namespace {
+
+// Values that one kernel makes, which can write them in the order of the product that alone reads them.
+absl::flat_hash_map<const Value*, std::string> OrderedValues(const std::vector<StepUnit>& units,
+                                                             const absl::flat_hash_set<const Value*>& outputs) {
+  const auto last = [](const StepUnit& unit) -> const KernelCall* {
+    return unit.calls.empty() ? nullptr : std::get_if<KernelCall>(&unit.calls.back());
+  };
+  absl::flat_hash_set<const Value*> made;
+  absl::flat_hash_map<const Value*, std::string> ordered;
+  for (const StepUnit& unit : units) {
+    const KernelCall* call = last(unit);
+    if (call == nullptr) continue;
+    const Value* x = call->reads_in_order;
+    if (x != nullptr && made.contains(x) && x->users.size() == 1) ordered.emplace(x, call->order_codes);
+    if (!call->can_order) continue;
+    const KernelBody body = BodyOf(unit.nodes, outputs);
+    if (body.results.size() == 1 && !outputs.contains(body.results[0])) made.insert(body.results[0]);
+  }
+  return ordered;
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<StepUnit>> SelectStep(const Step& step, const ProgramScope& scope,
                                                  std::set<std::string>* missing) {
   std::vector<StepUnit> units = UnitsOf(step);
@@ -50,6 +75,14 @@ absl::StatusOr<std::vector<StepUnit>> SelectStep(const Step& step, const Program
     const KernelBody body = BodyOf(unit.nodes, outputs);
     RETURN_IF_ERROR(SetCalls(SelectKernel(kernel->backend, body, scope), missing, &unit));
     unit.keeps_rows = KeepsRows(kernel->backend, body);
+  }
+  ProgramScope with_orders = scope;
+  with_orders.ordered = OrderedValues(units, outputs);
+  if (with_orders.ordered.empty()) return units;
+  for (StepUnit& unit : units) {
+    if (unit.kernel() == nullptr) continue;
+    const KernelBody body = BodyOf(unit.nodes, outputs);
+    RETURN_IF_ERROR(SetCalls(SelectKernel(unit.kernel()->backend, body, with_orders), missing, &unit));
   }
   return units;
 }

@@ -111,6 +111,10 @@ struct KernelCall {
   bool pdl = false;
   // Its body says when its successor may start, by LaunchNext() of its context; else it may when this one has begun.
   bool launches_next = false;
+  // Of a product: its x, for whose codes (CodeType) what makes it could write it in order (ProgramScope::ordered).
+  const Value* reads_in_order = nullptr;
+  std::string order_codes;
+  bool can_order = false;  // its result can be written so
   // The most registers of a thread; 0: as many as the compiler likes, for a block of so many threads.
   int registers = 0;
 

@@ -24,6 +24,7 @@ struct ProductParts {
   const Node* norm_node = nullptr;  // of a norm of x before the product
   const Value* norm = nullptr;      // x is normalized first, with this weight: set by kernels that do so
   double eps = 0;
+  bool x_is_ordered = false;  // x lies in memory in the order of the product, which a kernel before has written
 
   const Value* bias = nullptr;    // [n], added to the sums
   const Value* addend = nullptr;  // [..., n], added to the sums

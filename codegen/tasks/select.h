@@ -1,9 +1,11 @@
 // Which kernels, products and copies compute a node on a device.
 #pragma once
 
+#include <string>
 #include <variant>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "codegen/tasks/kernel_call.h"
@@ -25,6 +27,9 @@ struct ProgramScope {
   int64_t decode = 0;
   // Of a language model's step of few tokens of any sequences: how many at the most; 0 for other programs.
   int64_t tokens = 0;
+  // Values that are written and read in the order of products with an encoded weight (kernels/linear/x_order.cuh), with
+  // the type of its codes.
+  absl::flat_hash_map<const Value*, std::string> ordered = {};
 };
 
 // What can run kernels of such a program, as the pass `lower` asks. It must not outlive `scope`.

@@ -287,7 +287,11 @@ Calls SelectPagedAttention(const KernelBody& body, const ProgramScope& scope) {
   const bool few = sizes.group <= kMaxDecodeRows;
   std::vector<DeviceCall> calls;
   if (fast && few && scope.decode) {
-    calls.push_back(DecodeCall(op, out, sizes, 1, /*early=*/true, scope));
+    KernelCall call = DecodeCall(op, out, sizes, 1, /*early=*/true, scope);
+    call.can_order = true;
+    const auto ordered = scope.ordered.find(out);
+    if (ordered != scope.ordered.end()) call.types.emplace_back("OrderedBy", ordered->second);
+    calls.push_back(std::move(call));
   } else if (fast && sizes.element_bytes == 2) {
     const int64_t tokens = few ? kMaxDecodeRows / sizes.group : 0;
     AddPrefillCalls(op, out, sizes, tokens, scope, &calls);

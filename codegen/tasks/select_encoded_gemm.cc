@@ -13,6 +13,12 @@ namespace {
 // others.
 int BlocksOfSm(const ProductParts& parts) { return parts.most_rows <= kFewEncodedGemmRows ? 2 : 1; }
 
+// Whether x is in order before the kernel begins. Few rows that no norm writes are put in order by each block: a launch
+// more takes longer.
+bool IsOrdered(const ProductParts& parts) {
+  return BlocksOfSm(parts) == 1 || parts.norm_node != nullptr || parts.x_is_ordered;
+}
+
 int64_t RowTilesOf(const ProductParts& parts, const EncodedGemmLayout& layout) {
   return CeilDiv(ColumnsOf(parts), layout.Rows() / (parts.n / ColumnsOf(parts)));
 }
@@ -24,31 +30,6 @@ int SharedBytesOf(const ProductParts& parts, const EncodedGemmLayout& layout) {
   constexpr int kFew = 80 * 1024, kMostOfTwo = 112 * 1024, kMostOfOne = 220 * 1024;
   if (BlocksOfSm(parts) == 1) return kMostOfOne;
   return layout.WeightStages(kFewEncodedGemmRows, kFew) >= 3 ? kFew : kMostOfTwo;
-}
-
-// Tiles of 256 rows of the weight take half of what x costs, those of 128 have fewer sums to add up where most blocks
-// have a part of one.
-EncodedGemmLayout LayoutOf(const ProductParts& parts, const Target& target) {
-  const WeightParts& weight = parts.weight;
-  EncodedGemmLayout layout = {.weight_bits = static_cast<int>(weight.bits()),
-                              .scale_bits = static_cast<int>(weight.scale_bits()),
-                              .zero_bits = static_cast<int>(weight.zero_bits()),
-                              .block = static_cast<int>(std::max<int64_t>(weight.block, 1)),
-                              .halves = 2};
-  const int64_t tiles = RowTilesOf(parts, layout) * CeilDiv(parts.most_rows, TokensOf(parts));
-  const bool fit = layout.WeightStages(static_cast<int>(TokensOf(parts)), SharedBytesOf(parts, layout)) >= 2;
-  if (BlocksOfSm(parts) == 2 || 2 * tiles < target.sms || !fit) layout.halves = 1;
-  return layout;
-}
-
-// Where few tiles are cut into few parts each, the blocks of a tile are a cluster. They fill three quarters of what is
-// there: a cluster needs room in one part of the GPU, while blocks of the launch before still run.
-int ClusterOf(const ProductParts& parts, const EncodedGemmLayout& layout, int64_t most_blocks) {
-  constexpr int64_t kMostBlocks = 8;  // that every GPU with clusters has
-  const int64_t tiles = RowTilesOf(parts, layout);
-  const int64_t blocks = std::min(3 * most_blocks / (4 * tiles), parts.k / layout.Depth());
-  const bool fits = blocks >= 2 && blocks <= kMostBlocks && 10 * tiles * blocks >= 7 * most_blocks;
-  return BlocksOfSm(parts) == 2 && fits ? static_cast<int>(blocks) : 1;
 }
 
 // Whether the kernel can read the weight: parts of its scales in whole words, whole stages of a row.
@@ -66,9 +47,36 @@ std::optional<Misfit> WeightMisfit(const ProductParts& parts, const EncodedGemmL
   return std::nullopt;
 }
 
-// Where more than few rows of x are in order, in the scratch memory.
+// Tiles of 256 rows of the weight take half of what x costs, those of 128 have fewer sums to add up where most blocks
+// have a part of one. Two slabs in a stage of few rows are half as many stages, each of which costs instructions.
+EncodedGemmLayout LayoutOf(const ProductParts& parts, const Target& target) {
+  const WeightParts& weight = parts.weight;
+  EncodedGemmLayout layout = {.weight_bits = static_cast<int>(weight.bits()),
+                              .scale_bits = static_cast<int>(weight.scale_bits()),
+                              .zero_bits = static_cast<int>(weight.zero_bits()),
+                              .block = static_cast<int>(std::max<int64_t>(weight.block, 1)),
+                              .halves = 2};
+  const int64_t tiles = RowTilesOf(parts, layout) * CeilDiv(parts.most_rows, TokensOf(parts));
+  const bool fit = layout.WeightStages(static_cast<int>(TokensOf(parts)), SharedBytesOf(parts, layout)) >= 2;
+  if (BlocksOfSm(parts) == 2 || 2 * tiles < target.sms || !fit) layout.halves = 1;
+  EncodedGemmLayout two = layout;
+  two.slabs = 2;
+  return BlocksOfSm(parts) == 2 && !WeightMisfit(parts, two).has_value() ? two : layout;
+}
+
+// Where few tiles are cut into few parts each, the blocks of a tile are a cluster. They fill three quarters of what is
+// there: a cluster needs room in one part of the GPU, while blocks of the launch before still run.
+int ClusterOf(const ProductParts& parts, const EncodedGemmLayout& layout, int64_t most_blocks) {
+  constexpr int64_t kMostBlocks = 8;  // that every GPU with clusters has
+  const int64_t tiles = RowTilesOf(parts, layout);
+  const int64_t blocks = std::min(3 * most_blocks / (4 * tiles), parts.k / layout.Depth());
+  const bool fits = blocks >= 2 && blocks <= kMostBlocks && 10 * tiles * blocks >= 7 * most_blocks;
+  return BlocksOfSm(parts) == 2 && fits ? static_cast<int>(blocks) : 1;
+}
+
+// Where x is in order, in the scratch memory.
 int64_t OrderedBytesOf(const ProductParts& parts) {
-  return BlocksOfSm(parts) == 2 ? 0 : CeilDiv(parts.most_rows * parts.k * 2, 1024) * 1024;
+  return IsOrdered(parts) && !parts.x_is_ordered ? CeilDiv(parts.most_rows * parts.k * 2, 1024) * 1024 : 0;
 }
 
 // Writes x, or its norm, in the order in which codes are multiplied.
@@ -101,13 +109,28 @@ KernelCall OrderCall(const ProductParts& parts) {
 // A norm before the product, whose rows are written in order: x is then what is normalized.
 std::optional<Misfit> AddNorm(ProductParts* parts) {
   if (parts->norm_node == nullptr) return std::nullopt;
-  if (BlocksOfSm(*parts) == 2) return Misfit{"a norm before the product", "x as it is"};
   const auto norm = View<RmsNorm>(*parts->norm_node);
   if (norm.weight->type.dtype != parts->dtype || parts->weight.has_coded_x()) {
     return Misfit{"a norm by another type", "a weight of the type of x"};
   }
   parts->x = norm.x;
   return std::nullopt;
+}
+
+// In which order x lies, and the result.
+void AddOrders(const ProductParts& parts, const ProgramScope& scope, KernelCall* call) {
+  if (IsOrdered(parts)) {
+    const KernelArg x = parts.x_is_ordered ? KernelArg::Of(parts.x) : KernelArg::OfScratch(Size(OrderedBytesOf(parts)));
+    const int64_t box = EncodedGemmBox(static_cast<int>(TokensOf(parts)));
+    call->params[1] = {"const __grid_constant__ llmc::TileMap", "x", x.AsTiles(Size(parts.rows), parts.k * 2, box)};
+  }
+  if (parts.norm_node == nullptr && !parts.weight.has_coded_x()) {
+    call->reads_in_order = parts.x;
+    call->order_codes = CodeType(*parts.weight.format);
+  }
+  call->can_order = parts.silu_mul;
+  const auto ordered = scope.ordered.find(parts.out);
+  if (ordered != scope.ordered.end()) call->types.emplace_back("OrderedBy", ordered->second);
 }
 
 }  // namespace
@@ -124,6 +147,7 @@ Calls SelectEncodedGemm(const KernelBody& body, const ProgramScope& scope) {
   }
   if (parts.qkv.has_value() && KvPagesOf(parts.qkv->kv).is_encoded()) return Misfit{"a cache of codes", "floats"};
   if (std::optional<Misfit> misfit = AddNorm(&parts)) return *misfit;
+  parts.x_is_ordered = parts.norm_node == nullptr && scope.ordered.contains(parts.x);
   if (DTypeBits(parts.dtype) != 16) return Misfit{std::string(DTypeName(parts.dtype)), "f16 or bf16"};
   // Of both factors in floats of 8 bits tensor cores take the codes as they are.
   if (parts.weight.x.codes != nullptr && IsFloat(parts.weight.codes->type.dtype)) {
@@ -138,19 +162,19 @@ Calls SelectEncodedGemm(const KernelBody& body, const ProgramScope& scope) {
   KernelCall call{.header = "linear/encoded_gemm", .threads = EncodedGemmLayout::kThreads, .pdl = true};
   call.function = absl::StrCat("EncodedGemm", EpilogueName(parts));
   call.types = {{"T", DeviceType(parts.dtype)}, {"Out", DeviceType(parts.out->type.dtype)}};
-  call.constants = {
-      {"kIn", parts.k}, {"kOut", ColumnsOf(parts)}, {"kFew", blocks == 2},         {"kHalves", layout.halves},
-      {"kGrid", grid},  {"kCluster", cluster},      {"kSharedBytes", shared_bytes}};
+  call.constants = {{"kIn", parts.k},
+                    {"kOut", ColumnsOf(parts)},
+                    {"kFew", blocks == 2},
+                    {"kOrdered", IsOrdered(parts)},
+                    {"kHalves", layout.halves},
+                    {"kSlabs", layout.slabs},
+                    {"kGrid", grid},
+                    {"kCluster", cluster},
+                    {"kSharedBytes", shared_bytes}};
   AddReader(parts.weight, &call);
   AddProductArguments(parts, &call);
+  AddOrders(parts, scope, &call);
   const int64_t ordered = OrderedBytesOf(parts);
-  if (ordered > 0) {
-    KernelArg map = KernelArg::OfScratch(Size(ordered));
-    map.tile_rows = kEncodedGemmBox;
-    map.row_bytes = parts.k * 2;
-    map.rows = Size(parts.rows).ToString();
-    call.params[1] = {"const __grid_constant__ llmc::TileMap", "x", map};
-  }
   if (cluster > 1) {
     absl::StrAppend(&call.arguments, ", nullptr, nullptr");
   } else {

@@ -5,6 +5,7 @@
 #include "kernels/attention/head_terms.cuh"
 #include "kernels/common/read_back.cuh"
 #include "kernels/common/tagged_row.cuh"
+#include "kernels/linear/x_order.cuh"
 
 namespace llmc {
 
@@ -113,8 +114,14 @@ struct DecodeMerge {
       context.Given().Give(static_cast<int>(item.Row(r)) + column, result);
       return {};
     }
-    Store(out + item.Row(r) + column, result);
-    return {{out + item.Row(r) + column}, {result.v[0]}};
+    const i64 first = item.Row(r) + column;
+    if constexpr (RowOrder<C>::kIsPlain) {
+      Store(out + first, result);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) out[RowOrder<C>::Place(first + i)] = result.v[i];
+    }
+    return {{out + RowOrder<C>::Place(first)}, {result.v[0]}};
   }
 
   // Counts the item of its (sequence, head). The last one's count is 0 again: in one access, since blocks that go on to

@@ -130,25 +130,28 @@ struct GemvLayout {
 // Rows of x: at the least; at the most, of programs in which two blocks fit on a multiprocessor, and of any.
 constexpr int kMinEncodedGemmRows = 9, kFewEncodedGemmRows = 32, kMaxEncodedGemmRows = 256;
 constexpr int kEncodedGemmMost = 128;  // rows of x in a tile, at the most
-constexpr int kEncodedGemmBox = 64;    // of more than few rows: those that are copied at once
+// Of x in order, those that are copied at once.
+LLMC_HOST_DEVICE constexpr int EncodedGemmBox(int tokens) { return tokens < 64 ? tokens : 64; }
 
 struct EncodedGemmLayout {
   int weight_bits;            // of a code
   int scale_bits, zero_bits;  // of the numbers that come with the stages, 0 where there are none
   int block;                  // terms that share one
   int halves;                 // times 64 rows of the weight that a warpgroup has of a tile
+  int slabs = 1;              // of a stage, one behind the other: of kRowBytes of codes of each row
 
-  static constexpr int kRowBytes = 64;                         // of codes of a row, in a stage: four lanes read 16 each
+  static constexpr int kRowBytes = 64;                         // four lanes read 16 each
   static constexpr int kMathThreads = 256;                     // two warpgroups
   static constexpr int kXThreads = 128, kWeightThreads = 128;  // that copy
   static constexpr int kThreads = kMathThreads + kXThreads + kWeightThreads;
   static constexpr int kMostStages = 16;
 
   LLMC_HOST_DEVICE constexpr int Rows() const { return 128 * halves; }  // of the weight, in a tile
-  LLMC_HOST_DEVICE constexpr int Depth() const {  // terms of a stage; codes of other bits: whole vectors
+  LLMC_HOST_DEVICE constexpr int SlabDepth() const {  // terms of a slab; codes of other bits: whole vectors
     return weight_bits == 4 || weight_bits == 8 ? kRowBytes * 8 / weight_bits : 128;
   }
-  LLMC_HOST_DEVICE constexpr int Run() const { return Depth() / 4; }  // of a lane's codes of a row
+  LLMC_HOST_DEVICE constexpr int Depth() const { return SlabDepth() * slabs; }  // of a stage
+  LLMC_HOST_DEVICE constexpr int Run() const { return SlabDepth() / 4; }        // of a lane's codes of a row of a slab
   // Of a row of the weight in a stage, and how many are copied: whole words, of which a part may be all that is needed.
   LLMC_HOST_DEVICE constexpr int PartBytes(int bits) const {
     return ((block < Depth() ? Depth() / block : 1) * bits + 7) / 8;
@@ -156,12 +159,12 @@ struct EncodedGemmLayout {
   LLMC_HOST_DEVICE constexpr int PartCopy(int bits) const {
     return bits == 0 ? 0 : PartBytes(bits) < 4 ? 4 : PartBytes(bits);
   }
-  LLMC_HOST_DEVICE constexpr int ScaleAt() const { return Rows() * kRowBytes; }
+  LLMC_HOST_DEVICE constexpr int ScaleAt() const { return slabs * Rows() * kRowBytes; }
   LLMC_HOST_DEVICE constexpr int ZeroAt() const { return ScaleAt() + Rows() * PartCopy(scale_bits); }
   LLMC_HOST_DEVICE constexpr int WeightStageBytes() const { return ZeroAt() + Rows() * PartCopy(zero_bits); }
   LLMC_HOST_DEVICE constexpr int XStageBytes(int rows) const { return rows * Depth() * 2; }
   // x lies in front, from a multiple of 1024 on.
-  LLMC_HOST_DEVICE static constexpr int XStages(int rows) { return rows <= kFewEncodedGemmRows ? 6 : 3; }
+  LLMC_HOST_DEVICE constexpr int XStages(int rows) const { return rows > kFewEncodedGemmRows || slabs > 1 ? 3 : 6; }
   // Behind the stages, of more than few rows: sums of two warpgroups on their way to results.
   static constexpr int kStagedTokens = 32, kStagedStride = 64 + 4;
   LLMC_HOST_DEVICE static constexpr int StagedBytes(int rows) {

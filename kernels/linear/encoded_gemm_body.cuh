@@ -1,7 +1,7 @@
 // out[m, n] = sum over k of x[m, k] * weight[n, k] for some rows m, with an encoded weight whose codes become numbers
 // of 16 bits in registers: the left operand of products of warpgroups, whose right one is x. Sums are in f32. Of few
-// rows of x, scales of blocks are applied to the sums of a stage, if it lies in one block; else numbers are rounded to
-// the type of x with them.
+// rows of x, scales of blocks are applied to the sums of a slab of a stage, if it lies in one block; else numbers are
+// rounded to the type of x with them.
 //
 // A tile is 128 or 256 rows of the weight and up to kTokens of x. Codes, with their scales, and x go through two rings
 // of stages in shared memory. Of few rows of x two blocks fill a multiprocessor: where one ends, one of the next launch
@@ -27,12 +27,13 @@ struct EncodedGemmShared {
 
 // How a kernel takes kTokens rows of x.
 template <class C, int kTokens>
-using EncodedGemmX = typename Choose<C::kFew, EncodedX<C, kTokens>, OrderedX<C, kTokens>>::Type;
+using EncodedGemmX = typename Choose<C::kOrdered, OrderedX<C, kTokens>, EncodedX<C, kTokens>>::Type;
 
 // Over 250 lines: what copies and what multiplies share one walk along the line of stages.
 // C::T: of x, f16 or bf16.  C::kIn: k.  C::kOut: columns of the result.  C::kHalves: times 64 rows of the weight that a
-// warpgroup has of a tile.  C::kFew: rows of x are few, so that two blocks fit on a multiprocessor.  C::kSharedBytes.
-// C::kGrid: blocks of the launch.  C::kCluster: blocks of a tile, which are a cluster; 1: blocks are none.
+// warpgroup has of a tile.  C::kSlabs: of a stage.  C::kFew: rows of x are few, so that two blocks fit on a
+// multiprocessor.  C::kOrdered: x is in order (encoded_x.cuh).  C::kSharedBytes.  C::kGrid: blocks of the launch.
+// C::kCluster: blocks of a tile, which are a cluster; 1: blocks are none.
 // And what EncodedWeight and the epilogue say.  kTokens: rows of x in a tile.
 template <class C, class Context, class Epilogue, int kTokens>
 struct EncodedGemmBody {
@@ -41,21 +42,23 @@ struct EncodedGemmBody {
   using Q = typename C::Q;
   using L = EncodedGemmLayout;
   using Pairs = CodePairs<T, Q>;
-  static constexpr L kLayout = {W::kBits, W::kScaleBits, W::kZeroBits, C::kBlock, C::kHalves};
+  static constexpr L kLayout = {W::kBits, W::kScaleBits, W::kZeroBits, C::kBlock, C::kHalves, C::kSlabs};
   using Tile = EncodedTile<C, Epilogue, kLayout.Rows()>;
   using Rows = EncodedGemmX<C, kTokens>;
-  static constexpr int kHalves = C::kHalves, kDepth = kLayout.Depth(), kRun = kLayout.Run(), kEights = kRun / 8;
+  static constexpr int kHalves = C::kHalves, kSlabDepth = kLayout.SlabDepth(), kDepth = kLayout.Depth(),
+                       kRun = kLayout.Run(), kEights = kRun / 8;
   static constexpr int kBlocks = kTokens / 8, kChunks = Rows::kChunks;
-  static constexpr int kXStages = L::XStages(kTokens), kXBytes = kLayout.XStageBytes(kTokens);
+  static constexpr int kXStages = kLayout.XStages(kTokens), kXBytes = kLayout.XStageBytes(kTokens);
   static constexpr int kStages = kLayout.WeightStages(kTokens, C::kSharedBytes);
   static constexpr int kStageBytes = kLayout.WeightStageBytes();
   static constexpr int kXSlab = Rows::kSlabBytes;
-  // Of few rows, where a stage lies in one block of scales, these are applied to its sums, so that numbers are exact.
+  // Of few rows, where a slab lies in one block of scales, these are applied to its sums, so that numbers are exact.
   static constexpr bool kScalesSums =
-      C::kFew && W::kScaleInBlocks && C::kBlock % kDepth == 0 && W::kExactZero && Pairs::kParts == 1;
+      C::kFew && W::kScaleInBlocks && C::kBlock % kSlabDepth == 0 && W::kExactZero && Pairs::kParts == 1;
   using Decoder = RowDecoder<typename Choose<kScalesSums, WithoutScale<C>, C>::Type>;
   static_assert(sizeof(T) == 2, "T: f16 or bf16");
   static_assert(kHalves == 1 || (kHalves == 2 && !C::kFew), "kHalves: 1 or 2");
+  static_assert(C::kFew || C::kOrdered, "kOrdered: more than few rows are");
   static_assert(C::kGrid * 8 <= kCounterBytes, "kGrid: blocks have counters");
   static_assert(C::kThreads == L::kThreads, "kThreads: two warpgroups multiply, others copy");
   static_assert(C::kIn % kDepth == 0, "kIn: whole stages");
@@ -114,20 +117,22 @@ struct EncodedGemmBody {
 
   // ---- threads that copy weights -----------------------------------------------------------------------------------
   template <int kBits>
-  __device__ __forceinline__ void CopyParts(char* to, int row, i64 at, bool is_zero) const {
+  static __device__ __forceinline__ void CopyParts(u32 to, const char* of_row, int at) {
     if constexpr (kBits > 0) {
       constexpr int kBytes = kLayout.PartCopy(kBits), kAtOnce = kBytes < 16 ? kBytes : 16;
-      const u64 from = reinterpret_cast<u64>(weight.Part(row, at, C::kIn, is_zero)) & ~static_cast<u64>(3);
+      const u32 behind = static_cast<u32>(at) * kDepth / C::kBlock * kBits / 8 & ~3u;
 #pragma unroll
-      for (int i = 0; i < kBytes; i += kAtOnce) {
-        CopyAsyncBytes<kAtOnce>(SharedAddress(to + i), reinterpret_cast<const char*>(from) + i);
-      }
+      for (int i = 0; i < kBytes; i += kAtOnce) CopyAsyncBytes<kAtOnce>(to + i, of_row + behind + i);
     }
   }
+  // Addresses are computed once for a tile: threads that multiply need the instructions.
   __device__ __forceinline__ void CopyWeights() const {
     constexpr int kRowsAtOnce = L::kWeightThreads / 4, kRounds = kLayout.Rows() / kRowsAtOnce;
     constexpr int kOwnRows = kLayout.Rows() / L::kWeightThreads;  // whose parts a thread copies
     const int thread = static_cast<int>(threadIdx.x) - (L::kMathThreads + L::kXThreads), chunk = thread % 4;
+    const u32 stages = SharedAddress(WeightStage(0)) + thread * 16;
+    const u32 scales = SharedAddress(WeightStage(0)) + kLayout.ScaleAt() + thread * kLayout.PartCopy(W::kScaleBits);
+    const u32 zeros = SharedAddress(WeightStage(0)) + kLayout.ZeroAt() + thread * kLayout.PartCopy(W::kZeroBits);
     RingPlace<kStages> place;
     RingStart<kStageBytes, C::kFew ? kMostAheadBytes / 2 : kMostAheadBytes> start;
     Walk walk = Begin();
@@ -139,26 +144,33 @@ struct EncodedGemmBody {
         const int row = Tile::WeightRow(RowTile(s), i * kRowsAtOnce + thread / 4);
         rows[i] = static_cast<const char*>(weight.Row(row, s.first * kDepth, C::kIn)) + chunk * 16;
       }
-      int own[kOwnRows];
+      const char *own_scales[kOwnRows], *own_zeros[kOwnRows];
 #pragma unroll
-      for (int i = 0; i < kOwnRows; ++i) own[i] = Tile::WeightRow(RowTile(s), i * L::kWeightThreads + thread);
+      for (int i = 0; i < kOwnRows; ++i) {
+        const int row = Tile::WeightRow(RowTile(s), i * L::kWeightThreads + thread);
+        own_scales[i] = W::kScaleInBlocks ? weight.Part(row, 0, C::kIn, false) : nullptr;
+        own_zeros[i] = W::kZeroInBlocks ? weight.Part(row, 0, C::kIn, true) : nullptr;
+      }
 #pragma unroll 1
       for (int at = s.first; at < s.end; ++at) {
         WaitAt(&shared.weight_empty[place.slot], place.parity ^ 1);
         start.WaitForOthers(shared.weight_full, place.slot, kStages);
-        char* const stage = WeightStage(place.slot);
+        const u32 stage = static_cast<u32>(place.slot) * kStageBytes;
 #pragma unroll
         for (int i = 0; i < kRounds; ++i) {
-          CopyAsync(SharedAddress(stage + (i * L::kWeightThreads + thread) * 16), rows[i], true);
-          rows[i] += L::kRowBytes;
+#pragma unroll
+          for (int slab = 0; slab < C::kSlabs; ++slab) {
+            CopyAsync(stages + stage + (slab * kRounds + i) * (L::kWeightThreads * 16), rows[i] + slab * L::kRowBytes,
+                      true);
+          }
+          rows[i] += C::kSlabs * L::kRowBytes;
         }
 #pragma unroll
         for (int i = 0; i < kOwnRows; ++i) {
-          const int row = i * L::kWeightThreads + thread;
-          CopyParts<W::kScaleBits>(stage + kLayout.ScaleAt() + row * kLayout.PartCopy(W::kScaleBits), own[i],
-                                   at * kDepth, false);
-          CopyParts<W::kZeroBits>(stage + kLayout.ZeroAt() + row * kLayout.PartCopy(W::kZeroBits), own[i], at * kDepth,
-                                  true);
+          constexpr int kScaleStep = L::kWeightThreads * kLayout.PartCopy(W::kScaleBits);
+          constexpr int kZeroStep = L::kWeightThreads * kLayout.PartCopy(W::kZeroBits);
+          CopyParts<W::kScaleBits>(scales + stage + i * kScaleStep, own_scales[i], at);
+          CopyParts<W::kZeroBits>(zeros + stage + i * kZeroStep, own_zeros[i], at);
         }
         ArriveWithCopies(&shared.weight_full[place.slot]);
         place.Advance();
@@ -226,12 +238,13 @@ struct EncodedGemmBody {
   };
   // The number for a lane's codes from 8 `eight` on, of those of a row.
   template <class Part, int kBits>
-  static __device__ __forceinline__ Part PartOf(const Thread& thread, const char* of_row, int at, int eight) {
+  static __device__ __forceinline__ Part PartOf(const Thread& thread, const char* of_row, int at, int slab, int eight) {
     constexpr L layout = kLayout;
     // Where the stage's first number lies in the word that was copied.
     int first = 0;
     if constexpr (layout.PartBytes(kBits) < 4) first = at * kDepth / C::kBlock % (32 / kBits);
-    if constexpr (C::kBlock < kDepth) first += (thread.of_warp % 4 * kRun + eight * 8) / C::kBlock;
+    if constexpr (C::kBlock < kSlabDepth) first += (thread.of_warp % 4 * kRun + eight * 8) / C::kBlock;
+    if constexpr (C::kBlock < kDepth) first += slab * (kSlabDepth / C::kBlock);
     return ReadElement(reinterpret_cast<const Part*>(of_row), first);
   }
   // Whether the number for eight `e` is another one than that before.
@@ -248,26 +261,26 @@ struct EncodedGemmBody {
     if (thread.of_warp == 0) ArriveAt(empty);
   }
 
-  // Of stage `at` and a row of the tile, the scale of a lane's codes from 8 `eight` on.
-  static __device__ __forceinline__ typename C::Scale ScaleOf(const Thread& thread, const char* stage, int at, int row,
-                                                              int eight) {
+  // Of a slab of stage `at` and a row of the tile, the scale of a lane's codes from 8 `eight` on.
+  static __device__ __forceinline__ typename C::Scale ScaleOf(const Thread& thread, const char* stage, int at, int slab,
+                                                              int row, int eight) {
     const char* const scales = stage + kLayout.ScaleAt() + row * kLayout.PartCopy(W::kScaleBits);
-    return PartOf<typename C::Scale, W::kScaleBits>(thread, scales, at, eight);
+    return PartOf<typename C::Scale, W::kScaleBits>(thread, scales, at, slab, eight);
   }
 
   // Eight codes of two rows, to the operands of two products.
-  __device__ __forceinline__ void Decode(const Thread& thread, const char* stage, int at, int half, int e,
+  __device__ __forceinline__ void Decode(const Thread& thread, const char* stage, int at, int slab, int half, int e,
                                          const Vec<u32, 4> (&words)[2], Decoder (&rows)[2], u32 (&a)[2][4]) const {
     u32 pairs[2][4];
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const int own = thread.row + half * 64 + 8 * j;
       if constexpr (Decoder::kScaled) {
-        if (Changes(e)) rows[j].SetScale(ScaleOf(thread, stage, at, own, e));
+        if (Changes(e)) rows[j].SetScale(ScaleOf(thread, stage, at, slab, own, e));
       }
       if constexpr (W::kZeroInBlocks) {
         const char* const zeros = stage + kLayout.ZeroAt() + own * kLayout.PartCopy(W::kZeroBits);
-        if (Changes(e)) rows[j].SetZero(PartOf<typename C::Zero, W::kZeroBits>(thread, zeros, at, e));
+        if (Changes(e)) rows[j].SetZero(PartOf<typename C::Zero, W::kZeroBits>(thread, zeros, at, slab, e));
       }
       Codes<Q, 8> codes;
 #pragma unroll
@@ -287,67 +300,78 @@ struct EncodedGemmBody {
     }
   }
 
-  // The sums of a stage, by themselves where they are scaled then.
-  struct StageSums {
+  // The sums of a slab, by themselves where they are scaled then.
+  struct SlabSums {
     float c[kScalesSums ? kBlocks : 1][4] = {};
     float scale[2] = {};  // of the lane's two rows
   };
-  // When the products of a stage have ended.
-  static __device__ __forceinline__ void AddScaled(StageSums& stage, float (&c)[kBlocks][4]) {
-    Pin(stage.c);
+  // When the products of a slab have ended.
+  static __device__ __forceinline__ void AddScaled(SlabSums& slab, float (&c)[kBlocks][4]) {
+    Pin(slab.c);
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) c[i][e] = __fmaf_rn(stage.c[i][e], stage.scale[e / 2], c[i][e]);
+      for (int e = 0; e < 4; ++e) c[i][e] = __fmaf_rn(slab.c[i][e], slab.scale[e / 2], c[i][e]);
     }
   }
 
+  // A slab of a stage, of the times 64 rows `half`.
+  __device__ __forceinline__ void MultiplySlab(const Thread& thread, const Places& places, const char* stage, int at,
+                                               int slab, int half, Decoder (&rows)[2], SlabSums& sums,
+                                               float (&c)[kHalves][kBlocks][4]) const {
+    const u64 x_at = static_cast<u32>(places.x.slot) * static_cast<u64>(kXBytes / 16) + Operand(SharedAddress(arena));
+    const bool is_first = slab == 0 && half == 0, is_last = slab == C::kSlabs - 1 && half == kHalves - 1;
+    u32 a[2][2][4];
+    Vec<u32, 4> words[2];
+    float scale[2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int more = half * 64 + 8 * j;
+      words[j] = Load<u32, 4>(
+          reinterpret_cast<const u32*>(stage + thread.codes_at + (slab * kLayout.Rows() + more) * L::kRowBytes));
+      if constexpr (kScalesSums) scale[j] = W::ScaleNumber(ScaleOf(thread, stage, at, slab, thread.row + more, 0));
+    }
+#pragma unroll
+    for (int e = 0; e < kEights; ++e) {
+      u32(&operands)[2][4] = a[e % 2];
+      Decode(thread, stage, at, slab, half, e, words, rows, operands);
+      if (kScalesSums && e == 0) {
+        WaitForProducts<0>();
+        AddScaled(sums, c[0]);
+        sums.scale[0] = scale[0];
+        sums.scale[1] = scale[1];
+      }
+      if (is_first && e == 0) WaitAt(&shared.x_full[places.x.slot], places.x.parity);
+      if (is_last && e == kEights - 1) {
+        __syncwarp();
+        Free(thread, &shared.weight_empty[places.weight.slot]);
+      }
+      BeginProducts();
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const u64 b = OperandBehind(x_at, (slab * (kSlabDepth / 64) + e / 2) * kXSlab + (e % 2 * 2 + i) * 32);
+        if constexpr (kScalesSums) {
+          MultiplyWarpgroup<T, 0>(sums.c, operands[i], b, e + i > 0);
+        } else {
+          MultiplyWarpgroup<T, 0>(c[half], operands[i], b, 1);
+        }
+      }
+      CommitProducts();
+      WaitForProducts<1>();
+      // Now the products before these have ended.
+      if (is_first && e == 0 && places.x_before >= 0) Free(thread, &shared.x_empty[places.x_before]);
+    }
+  }
   __device__ __forceinline__ void MultiplyStage(const Thread& thread, Places& places, int at,
-                                                Decoder (&rows)[kHalves][2], StageSums& sums,
+                                                Decoder (&rows)[kHalves][2], SlabSums& sums,
                                                 float (&c)[kHalves][kBlocks][4]) const {
     WaitAt(&shared.weight_full[places.weight.slot], places.weight.parity);
     const char* const stage = WeightStage(places.weight.slot);
-    const u64 x_at = static_cast<u32>(places.x.slot) * static_cast<u64>(kXBytes / 16) + Operand(SharedAddress(arena));
-    u32 a[2][2][4];
 #pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      Vec<u32, 4> words[2];
-      float scale[2];
+    for (int slab = 0; slab < C::kSlabs; ++slab) {
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int more = half * 64 + 8 * j;
-        words[j] = Load<u32, 4>(reinterpret_cast<const u32*>(stage + thread.codes_at + more * L::kRowBytes));
-        if constexpr (kScalesSums) scale[j] = W::ScaleNumber(ScaleOf(thread, stage, at, thread.row + more, 0));
-      }
-#pragma unroll
-      for (int e = 0; e < kEights; ++e) {
-        u32(&operands)[2][4] = a[e % 2];
-        Decode(thread, stage, at, half, e, words, rows[half], operands);
-        if (kScalesSums && e == 0) {
-          WaitForProducts<0>();
-          AddScaled(sums, c[0]);
-          sums.scale[0] = scale[0];
-          sums.scale[1] = scale[1];
-        }
-        if (half == 0 && e == 0) WaitAt(&shared.x_full[places.x.slot], places.x.parity);
-        if (half == kHalves - 1 && e == kEights - 1) {
-          __syncwarp();
-          Free(thread, &shared.weight_empty[places.weight.slot]);
-        }
-        BeginProducts();
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const u64 b = OperandBehind(x_at, e / 2 * kXSlab + (e % 2 * 2 + i) * 32);
-          if constexpr (kScalesSums) {
-            MultiplyWarpgroup<T, 0>(sums.c, operands[i], b, e + i > 0);
-          } else {
-            MultiplyWarpgroup<T, 0>(c[half], operands[i], b, 1);
-          }
-        }
-        CommitProducts();
-        WaitForProducts<1>();
-        // Now the products before these have ended.
-        if (half == 0 && e == 0 && places.x_before >= 0) Free(thread, &shared.x_empty[places.x_before]);
+      for (int half = 0; half < kHalves; ++half) {
+        MultiplySlab(thread, places, stage, at, slab, half, rows[half], sums, c);
       }
     }
     places.x_before = places.x.slot;
@@ -365,7 +389,7 @@ struct EncodedGemmBody {
       float c[kHalves][kBlocks][4] = {};
       Decoder rows[kHalves][2];
       float scale[kHalves][2];
-      StageSums sums;
+      SlabSums sums;
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) Tile::Begin(weight, RowTile(s), half, rows[half], scale[half]);
 #pragma unroll 1
@@ -450,7 +474,7 @@ struct EncodedGemmBody {
     if (warp == 1 && slot < kStages) InitBarrier(&shared.weight_empty[slot], L::kMathThreads / 32);
     if (warp == 2 && slot < kXStages) InitBarrier(&shared.x_full[slot], Rows::kArrivals);
     if (warp == 3 && slot < kXStages) InitBarrier(&shared.x_empty[slot], L::kMathThreads / 32);
-    if (!C::kFew && warp < 4) FenceBarriers();
+    if (C::kOrdered && warp < 4) FenceBarriers();
     context.Sync();
     // A launch gives each thread 64 registers, or 128: its bounds say so, and threads share no more than that.
     if (threadIdx.x < L::kMathThreads) {
@@ -458,10 +482,10 @@ struct EncodedGemmBody {
       Multiply();
     } else if (threadIdx.x < L::kMathThreads + L::kXThreads) {
       GiveRegisters<C::kFew ? 40 : 72>();
-      if constexpr (C::kFew) {
-        CopyAllX();
-      } else {
+      if constexpr (C::kOrdered) {
         CopyTiles();
+      } else {
+        CopyAllX();
       }
     } else {
       GiveRegisters<C::kFew ? 40 : 56>();

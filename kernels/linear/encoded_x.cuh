@@ -3,31 +3,32 @@
 // which eight codes are its operands of two products of 16 terms. x is put in that order: pair p of the lane's eight
 // `e` lies in slab e / 2 of 64 terms, as pair 4 (e % 2 * 4 + p) + t of a row.
 //
-// Few rows are put in order by each block that reads them, in shared memory. There codes of 4 bits whose pairs are not
-// of neighbours are paired with those eight on: pair p of a slab then is of terms p of two neighbouring eights of the
-// lane, so that x is transposed, 8x8 terms at a time. Of more rows a launch of its own writes all of x in order
-// (OrderEncodedX, or a norm), and blocks copy tiles of it.
+// A norm before the product writes its rows in order, of more than few rows else a launch of its own (OrderEncodedX),
+// and blocks copy tiles of it. Other few rows are put in order by each block that reads them, in shared memory. There
+// codes of 4 bits whose pairs are not of neighbours are paired with those eight on: pair p of a slab then is of terms p
+// of two neighbouring eights of the lane, so that x is transposed, 8x8 terms at a time.
 #pragma once
 #include "kernels/common/bulk_copy.cuh"
 #include "kernels/linear/encoded_tile.cuh"
 
 namespace llmc {
 
-// How a kernel is given x.  C::kFew: rows of x are few.
+// How a kernel is given x.  C::kOrdered: in order.
 template <class C>
-using EncodedGemmSource = typename Choose<C::kFew, const typename TileX<C>::Stored*, const TileMap&>::Type;
+using EncodedGemmSource = typename Choose<C::kOrdered, const TileMap&, const typename TileX<C>::Stored*>::Type;
 
 #if LLMC_SM90
-// x of more rows, as the kernel that multiplies takes it: in order, as a map of tiles of kEncodedGemmBox rows.
+// x in order, as the kernel that multiplies takes it: as a map of tiles of EncodedGemmBox(kTokens) rows.
 template <class C, int kTokens>
 struct OrderedX {
   using W = EncodedWeight<C>;
   using L = EncodedGemmLayout;
-  static constexpr L kLayout = {W::kBits, W::kScaleBits, W::kZeroBits, C::kBlock, C::kHalves};
+  static constexpr L kLayout = {W::kBits, W::kScaleBits, W::kZeroBits, C::kBlock, C::kHalves, C::kSlabs};
   static constexpr int kDepth = kLayout.Depth(), kChunks = C::kIn / kDepth, kSlabBytes = kTokens * 128;
+  static constexpr int kBox = EncodedGemmBox(kTokens);
   static constexpr u32 kArrivals = 1;
   static constexpr bool kEightApart = false;
-  static_assert(kTokens % kEncodedGemmBox == 0, "kTokens: whole boxes");
+  static_assert(kTokens % kBox == 0, "kTokens: whole boxes");
 
   // A stage of rows `token` on, by one thread. What lies behind the last row is zero.
   static __device__ __forceinline__ void Copy(const TileMap& x, int token, int chunk, char* stage, u64* full) {
@@ -35,7 +36,7 @@ struct OrderedX {
 #pragma unroll
     for (int slab = 0; slab < kDepth / 64; ++slab) {
 #pragma unroll
-      for (int box = 0; box < kTokens; box += kEncodedGemmBox) {
+      for (int box = 0; box < kTokens; box += kBox) {
         CopyTile(SharedAddress(stage + slab * kSlabBytes + box * 128), x, (chunk * (kDepth / 64) + slab) * 128,
                  token + box, full);
       }
@@ -52,10 +53,12 @@ struct EncodedX {
   using X = typename TileX<C>::Stored;
   using L = EncodedGemmLayout;
   using Pairs = CodePairs<T, typename C::Q>;
-  static constexpr L kLayout = {W::kBits, W::kScaleBits, W::kZeroBits, C::kBlock, C::kHalves};
-  static constexpr int kDepth = kLayout.Depth(), kRun = kLayout.Run(), kEights = kRun / 8, kChunks = C::kIn / kDepth;
+  static constexpr L kLayout = {W::kBits, W::kScaleBits, W::kZeroBits, C::kBlock, C::kHalves, C::kSlabs};
+  static constexpr int kDepth = kLayout.Depth(), kSlabDepth = kLayout.SlabDepth(), kRun = kLayout.Run(),
+                       kEights = kRun / 8, kChunks = C::kIn / kDepth;
   static constexpr u32 kArrivals = L::kXThreads;                                    // at a stage
   static constexpr int kSlabBytes = kTokens * 128;                                  // of 64 terms
+  static constexpr int kWeightSlab = kTokens * kSlabDepth * 2;                      // of those of a slab of the weight
   static constexpr int kWarps = L::kXThreads / 32, kBlocks = kTokens / 8 / kWarps;  // of 8 tokens
   static constexpr int kRowEights = 4 * kEights, kCopyTokens = 32 / kRowEights;  // of a token; that are copied at once
   // Whether pairs are of terms that are eight apart.
@@ -93,18 +96,25 @@ struct EncodedX {
   }
   __device__ __forceinline__ void Copy(char* stage) const {
 #pragma unroll
-    for (int i = 0; i < kBlocks * 8 / kCopyTokens; ++i) {
-      const int of_warp = i * kCopyTokens + Lane() / kRowEights;
-      char* const to = stage + CopiedAt(WarpToken() + of_warp, Lane() % kRowEights);
-      CopyAsyncIf<8 * sizeof(X)>(SharedAddress(to), from + i * (kCopyTokens * C::kIn), token + of_warp < tokens);
+    for (int slab = 0; slab < C::kSlabs; ++slab) {
+#pragma unroll
+      for (int i = 0; i < kBlocks * 8 / kCopyTokens; ++i) {
+        const int of_warp = i * kCopyTokens + Lane() / kRowEights;
+        char* const to = stage + slab * kWeightSlab + CopiedAt(WarpToken() + of_warp, Lane() % kRowEights);
+        CopyAsyncIf<8 * sizeof(X)>(SharedAddress(to), from + (i * (kCopyTokens * C::kIn) + slab * kSlabDepth),
+                                   token + of_warp < tokens);
+      }
     }
   }
   // In place, when what the warp has copied is there.
   __device__ __forceinline__ void Order(char* stage) const {
-    if constexpr (kEightApart) {
-      Transpose(stage);
-    } else {
-      Pair(stage);
+#pragma unroll
+    for (int slab = 0; slab < C::kSlabs; ++slab) {
+      if constexpr (kEightApart) {
+        Transpose(stage + slab * kWeightSlab);
+      } else {
+        Pair(stage + slab * kWeightSlab, chunk * kDepth + slab * kSlabDepth);
+      }
     }
   }
 
@@ -126,7 +136,7 @@ struct EncodedX {
     }
   }
   // A lane has what a lane that multiplies reads of one token.
-  __device__ __forceinline__ void Pair(char* stage) const {
+  __device__ __forceinline__ void Pair(char* stage, int first_term) const {
     const int lane_token = Lane() / 4, part = Lane() % 4;
     const int at = (WarpToken() + lane_token) * 128 + lane_token * 16 + part * 4;
 #pragma unroll
@@ -137,7 +147,7 @@ struct EncodedX {
       for (int e = 0; e < kEights; ++e) {
         const char* const read = stage + CopiedAt(WarpToken() + own, part * kEights + e);
         v[e] = TileX<C>::Numbers(reinterpret_cast<const X*>(read), weight, token + own < tokens ? token + own : 0,
-                                 chunk * kDepth + part * kRun + 8 * e);
+                                 first_term + part * kRun + 8 * e);
       }
       __syncwarp();
 #pragma unroll

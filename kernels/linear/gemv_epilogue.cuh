@@ -2,6 +2,7 @@
 #pragma once
 #include "kernels/attention/rope.cuh"
 #include "kernels/common/read_back.cuh"
+#include "kernels/linear/x_order.cuh"
 
 namespace llmc {
 
@@ -44,7 +45,7 @@ struct StoreAdded {
   }
 };
 
-// silu(gate) * up, of columns n and n + kOut of the product.
+// silu(gate) * up, of columns n and n + kOut of the product, in the order of what reads it (x_order.cuh).
 template <class C>
 struct StoreSiluMul {
   static constexpr bool kPaired = true, kEarly = true, kReadsBack = true;
@@ -57,8 +58,9 @@ struct StoreSiluMul {
   __device__ __forceinline__ Result Store(int token, int column, float gate, float up, Prepared) const {
     using T = typename C::T;
     const T number = FromFloat<T>(SiluMul(Rounded<T>(gate), Rounded<T>(up)));
-    out[static_cast<i64>(token) * C::kOut + column] = number;
-    return {{out + static_cast<i64>(token) * C::kOut + column}, {number}, {column}};
+    T* const to = out + static_cast<i64>(token) * C::kOut + RowOrder<C>::Place(column);
+    *to = number;
+    return {{to}, {number}, {column}};
   }
 };
 

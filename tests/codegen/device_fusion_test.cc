@@ -69,6 +69,37 @@ step main(%x: f32[40, 64], %y: f32[40, 64], %w: f32[64], %z: f64[40, 64], %v: f6
   EXPECT_TRUE(args[0].writes() && args[1].writes());
 }
 
+// A gate is written in the order of the product with codes that reads it, if that is all that reads it.
+TEST(DeviceFusion, WritesInOrderWhatAProductAloneReads) {
+  const auto sources_of = [](const std::string& outputs, const std::string& rows) {
+    const auto model = Parse(absl::StrReplaceAll(R"(model m
+dim T <= ROWS
+step main(%x: bf16[T, 256], %q: i4[1024, 256], %s: bf16[1024, 2], %qd: i4[256, 512], %sd: bf16[256, 4]) {
+  %w = encode %q, %s {as = "int4 group=128 scale=bf16", to = bf16}
+  %g = linear %x, %w {transpose_rhs = true}
+  %gated = silu_mul %g
+  %d = encode %qd, %sd {as = "int4 group=128 scale=bf16", to = bf16}
+  %y = linear %gated, %d {transpose_rhs = true}
+  return OUTPUTS
+}
+)",
+                                                 {{"OUTPUTS", outputs}, {"ROWS", rows}}));
+    plan::Manifest manifest = ManifestOf(*model);
+    DeviceCode code;
+    const absl::Status status = PlanDevice(*model, *ParseTargets({"sm_90a"}), &manifest, &code);
+    EXPECT_TRUE(status.ok()) << status;
+    return code.sources;
+  };
+  for (const char* rows : {"32", "128"}) {
+    const std::string in_order = sources_of("\"y\" = %y", rows);
+    EXPECT_THAT(in_order, HasSubstr("using OrderedBy = llmc::i4;"));
+    EXPECT_THAT(in_order, HasSubstr("EncodedGemmSiluMul<Config>"));
+    const std::string read_twice = sources_of("\"y\" = %y, \"gated\" = %gated", rows);
+    EXPECT_THAT(read_twice, HasSubstr("EncodedGemmSiluMul<Config>"));
+    EXPECT_THAT(read_twice, ::testing::Not(HasSubstr("OrderedBy =")));
+  }
+}
+
 // What a chain of arithmetic computes on the way has no memory, no task and no name in the code: only readers see one.
 TEST(DeviceFusion, MakesOneKernelOfArithmetic) {
   if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";

@@ -107,7 +107,9 @@ std::vector<ConfigCase> Cases() {
         {"kChunk = 256", "kChunk = 0", "XCodes: become numbers beside a ring"}}},
       {{"linear/encoded_gemm",
         "using T = llmc::bf16; using Out = T; static constexpr int kThreads = 512, kIn = 512, kOut = 64, kFew = 1, "
-        "kHalves = 1, kGrid = 264, kCluster = 1, kSharedBytes = 114688, kTransposed = 1, kScale = 3, kZero = 0, kBlock "
+        "kOrdered = 0, "
+        "kHalves = 1, kSlabs = 1, kGrid = 264, kCluster = 1, kSharedBytes = 114688, kTransposed = 1, kScale = 3, kZero "
+        "= 0, kBlock "
         "= 64, "
         "kBlockRows = 1, kExponents = 0, kOuter = 0; "
         "using Q = llmc::i4; using Scale = T; using Zero = T; using Weight = llmc::EncodedWeight<Config>;",

@@ -68,7 +68,7 @@ EncodedInputs InputsOf(const EncodedCase& c, const std::string& suffix, int64_t 
   return in;
 }
 
-int64_t BoundOf(int64_t rows) { return rows <= 2 ? rows : rows <= 4 ? 4 : 8; }
+int64_t BoundOf(int64_t rows) { return rows <= 2 ? rows : rows <= 4 ? 4 : rows <= 8 ? 8 : 32; }
 
 void ExpectFusedAgree(const EncodedCase& c) {
   SCOPED_TRACE(absl::StrCat(c.type, ", ", NameOf(c.encoding.q), " in blocks of ", c.encoding.block, ", zeros ",
@@ -123,6 +123,56 @@ TEST(Quantized, FusedWithFewRows) {
     ExpectFusedAgree({type, kEncodings[0], 3, 30, 96});
     ExpectFusedAgree({type, kEncodings[5], 3, 30, 72});
   }
+}
+
+// Rows that a norm writes in order and such that blocks put in order; tiles of 128 and of 256 rows of the weight, in
+// parts and as clusters; stages of one slab and of two.
+TEST(Quantized, FusedWithSomeRows) {
+  LLMC_NEEDS_GPU();
+  ExpectFusedAgree({"bf16", kEncodings[1], 12, 8500, 512});
+  ExpectFusedAgree({"bf16", kEncodings[1], 32, 600, 1408});
+  ExpectFusedAgree({"f16", kEncodings[1], 32, 8448, 1152});
+  ExpectFusedAgree({"bf16", kEncodings[0], 17, 8500, 1024});
+  ExpectFusedAgree({"bf16", kEncodings[3], 25, 8500, 512});
+}
+
+// A gate that is written in the order of the product that reads it.
+void ExpectGateAndProductAgree(const EncodedCase& c, int64_t bound) {
+  SCOPED_TRACE(absl::StrCat(c.type, ", ", NameOf(c.encoding.q), " in blocks of ", c.encoding.block, ", ", c.rows,
+                            " of ", bound, " rows, ", c.n, " x ", c.k));
+  const EncodedInputs g = InputsOf(c, "g", 2 * c.n, c.k, 10), w = InputsOf(c, "w", 300, c.n, 20);
+  NamedTensors inputs = w.tensors;
+  inputs.insert(g.tensors.begin(), g.tensors.end());
+  ExpectDeviceAgrees({.text = absl::StrReplaceAll(R"(model m
+dim T <= BOUND
+weight @norm: TYPE[K] = "f#n"
+step main(%x: TYPE[T, K], %y: TYPE[T, 300]INPUTS) {
+  %n = rms_norm %x, @norm
+  %wg = encode GATED
+  %g = linear %n, %wg {transpose_rhs = true}
+  %gated = silu_mul %g
+  %w = encode WEIGHT
+  %p = linear %gated, %w {transpose_rhs = true}
+  %added = add %y, %p
+  return "added" = %added
+}
+)",
+                                                  {{"INPUTS", w.declared + g.declared},
+                                                   {"WEIGHT", w.operands},
+                                                   {"GATED", g.operands},
+                                                   {"BOUND", absl::StrCat(bound)},
+                                                   {"TYPE", c.type},
+                                                   {"K", absl::StrCat(c.k)}}),
+                      .inputs = inputs,
+                      .dims = {{"T", c.rows}},
+                      .tolerance = FusedTolerance(c.type)});
+}
+
+TEST(Quantized, GateInOrderOfProduct) {
+  LLMC_NEEDS_GPU();
+  ExpectGateAndProductAgree({"bf16", kEncodings[1], 12, 1408, 256}, 32);
+  ExpectGateAndProductAgree({"bf16", kEncodings[1], 40, 512, 256}, 256);
+  ExpectGateAndProductAgree({"bf16", kEncodings[3], 19, 640, 256}, 32);
 }
 
 void ExpectFusedBytesAgree(const std::string& type, DType a, DType b, const Sizes& s) {
