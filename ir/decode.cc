@@ -49,7 +49,7 @@ class Decoder {
       for (int64_t c = begin; c < end; ++c) out[c] *= scale;
     });
     if (!format.outer_scale) return;
-    const X outer = parts_.back()[e_.outer_of_matrices ? static_cast<size_t>(places_.MatrixOf(row)) : 0];
+    const X outer = parts_.back()[static_cast<size_t>(places_.OuterAt(row))];
     for (int64_t c = 0; c < columns_; ++c) out[c] *= outer;
   }
 

@@ -158,8 +158,11 @@ class EncodingParser {
       return absl::OkStatus();
     }
     if (key == "outer") {
-      e_.outer_of_matrices = value == "matrix" && e_.format->outer_scale;
-      return e_.outer_of_matrices ? absl::OkStatus() : BadEncoding("'", word, "' is for outer scales of matrices");
+      if (!e_.format->outer_scale || (value != "matrix" && value != "row")) {
+        return BadEncoding("'", word, "' is for outer scales, of a matrix or a row");
+      }
+      e_.outer = value == "matrix" ? OuterScale::kOfMatrices : OuterScale::kOfRows;
+      return absl::OkStatus();
     }
     if (key == "scale") return ParsePart(value, &e_.scale);
     if (key == "zero") return ParsePart(value, &e_.zero);
@@ -256,6 +259,7 @@ absl::Status CheckParts(const Encoding& e) {
   }
   const bool has_k = finest == Granularity::kGroup || finest == Granularity::kChannel;
   if (!e.k_is_last && !has_k) return BadEncoding("'along' is for channels and groups");
+  if (!e.k_is_last && e.outer == OuterScale::kOfRows) return BadEncoding("outer scales of rows lie along k");
   return absl::OkStatus();
 }
 
@@ -273,7 +277,9 @@ std::string TextOf(const Encoding& e) {
     if (!PerName(finest).empty()) absl::StrAppend(&text, " per=", PerName(finest));
   }
   if (!e.k_is_last) absl::StrAppend(&text, " along=-2");
-  if (e.outer_of_matrices) absl::StrAppend(&text, " outer=matrix");
+  if (e.outer != OuterScale::kOfTensor) {
+    absl::StrAppend(&text, " outer=", e.outer == OuterScale::kOfMatrices ? "matrix" : "row");
+  }
   if (e.format->group == 0) part("scale", *e.scale);
   if (e.zero.has_value()) part("zero", *e.zero);
   return text;
@@ -343,8 +349,9 @@ TensorType Encoding::ComponentType(size_t i, const Dims& shape) const {
   }
   if (i == 1) return {scale->dtype, PartShape(*this, scale->per, shape)};
   if (i == 2 && zero.has_value()) return {zero->dtype, PartShape(*this, zero->per, shape)};
-  if (!outer_of_matrices || shape.size() < 2) return {DType::kF32, {}};
-  return {DType::kF32, Dims(shape.begin(), shape.end() - 2)};
+  const size_t inner = outer == OuterScale::kOfRows ? 1 : 2;  // axes that share one
+  if (outer == OuterScale::kOfTensor || shape.size() < inner) return {DType::kF32, {}};
+  return {DType::kF32, Dims(shape.begin(), shape.end() - inner)};
 }
 
 bool Encoding::IsConstantAlongK() const {

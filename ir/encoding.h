@@ -35,7 +35,7 @@ struct EncodingFormat {
   int64_t group = 0;
   std::optional<DType> scale;
   bool scale_is_exponent = false;  // scales are u8 and stand for 2^(scale - 127), as of the MX formats; 255 is NaN
-  bool outer_scale = false;        // one f32 for the tensor, or for each matrix, to which scales are multiplied
+  bool outer_scale = false;        // in f32, to which scales are multiplied; Encoding::outer says of what there is one
   // Superblocks: runs of so many elements along the last axis, each in so many bytes that hold their scales, too.
   int64_t superblock = 0, superblock_bytes = 0;
   void (*decode_superblock)(const uint8_t* block, float* out) = nullptr;
@@ -60,6 +60,13 @@ enum class Granularity : uint8_t {
   kBlock,    // a rectangle of the last two axes
 };
 
+// What has an outer scale of its own.
+enum class OuterScale : uint8_t {
+  kOfTensor,
+  kOfMatrices,  // of the last two axes: "outer=matrix"
+  kOfRows,      // of the last axis, as merged weights with different ones have them: "outer=row"
+};
+
 // One for each way to store: equal encodings are one object, so that pointers compare.
 struct Encoding {
   struct Part {
@@ -70,11 +77,11 @@ struct Encoding {
   const EncodingFormat* format = nullptr;
   // A number is (code - zero) * scale * outer scale, computed in f32 (f64 for f64), from the left.
   std::optional<Part> scale, zero;
-  int64_t group = 0;               // of kGroup
-  int64_t rows = 0, columns = 0;   // of kBlock
-  bool outer_of_matrices = false;  // each matrix of the last two axes has an outer scale; "outer=matrix"
-  bool k_is_last = true;           // weights of checkpoints are [n, k]; "along=-2": [k, n]
-  std::string text;                // "int4 group=128 scale=f16 zero=u4", in one form
+  int64_t group = 0;              // of kGroup
+  int64_t rows = 0, columns = 0;  // of kBlock
+  OuterScale outer = OuterScale::kOfTensor;
+  bool k_is_last = true;  // weights of checkpoints are [n, k]; "along=-2": [k, n]
+  std::string text;       // "int4 group=128 scale=f16 zero=u4", in one form
 
   // Codes, scale, zero point, outer scale, but for those that it does not have.
   size_t components() const;
@@ -88,8 +95,8 @@ struct Encoding {
 
 // "int4 group=128 scale=f16 zero=u4": a format; `per=tensor`, `per=channel`, `per=token`, `group=N` or `block=RxC`;
 // `along=-2` where k is not the last axis; `scale=TYPE` and `zero=TYPE`, with `/tensor` or `/channel` behind them where
-// there are fewer of them; `outer=matrix`. What the format fixes is not said. An error says what is unknown or
-// contradicts.
+// there are fewer of them; `outer=matrix`, `outer=row`. What the format fixes is not said. An error says what is
+// unknown or contradicts.
 absl::StatusOr<const Encoding*> ParseEncoding(absl::string_view text);
 // The same of parts; `text` is ignored.
 absl::StatusOr<const Encoding*> InternEncoding(const Encoding& encoding);

@@ -19,7 +19,10 @@ class PartPlaces {
   PartPlaces(const Encoding& e, const Shape& shape)
       : e_(e), rows_(shape.size() < 2 ? 1 : shape[shape.size() - 2]), columns_(shape.empty() ? 1 : shape.back()) {}
 
-  int64_t MatrixOf(int64_t row) const { return row / rows_; }
+  int64_t OuterAt(int64_t row) const {
+    if (e_.outer == OuterScale::kOfTensor) return 0;
+    return e_.outer == OuterScale::kOfRows ? row : row / rows_;
+  }
   PartOfRow At(Granularity per, int64_t row) const {
     const int64_t matrix = row / rows_, r = row % rows_;
     const auto runs = [](int64_t size, int64_t run) { return (size + run - 1) / run; };

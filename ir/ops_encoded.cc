@@ -265,7 +265,8 @@ absl::StatusOr<Tensors> Linear::Eval(const EvalArgs& args) const {
 // ---- concat
 
 // Rows of the last two axes are joined where the runs of elements with one scale stay whole: along the channels, not
-// along k. A scale of all scales has to be the same value in all parts.
+// along k. What is one for a whole part becomes one for each of its channels, but for a scale of all scales that is the
+// same value in all parts.
 absl::Status ops::JoinEncodings(absl::Span<Value* const> parts, int64_t axis, TensorType* joined) {
   for (const Value* part : parts) {
     if (TypeOf(part).encoding == TypeOf(parts[0]).encoding) continue;
@@ -277,11 +278,13 @@ absl::Status ops::JoinEncodings(absl::Span<Value* const> parts, int64_t axis, Te
   const auto has_outer = [&](const Value* part) {
     return outer_of(part) != nullptr && outer_of(part) == outer_of(parts[0]);
   };
-  const bool shares_outer = !e->outer_of_matrices && std::all_of(parts.begin(), parts.end(), has_outer);
-  if (joined->rank() != 2 || axis != (e->k_is_last ? 0 : 1) || (e->format->outer_scale && !shares_outer)) {
+  const bool shares_outer = e->outer == OuterScale::kOfTensor && std::all_of(parts.begin(), parts.end(), has_outer);
+  const bool joins_outer = shares_outer || (e->outer != OuterScale::kOfMatrices && e->k_is_last);
+  if (joined->rank() != 2 || axis != (e->k_is_last ? 0 : 1) || (e->format->outer_scale && !joins_outer)) {
     return Fail("concat_c4: what is encoded as ", e->text, " does not join along axis ", axis);
   }
   Encoding wide = *e;
+  if (e->format->outer_scale && !shares_outer) wide.outer = OuterScale::kOfRows;
   for (std::optional<Encoding::Part>* part : {&wide.scale, &wide.zero}) {
     if (!part->has_value()) continue;
     if ((*part)->per == Granularity::kTensor) (*part)->per = Granularity::kChannel;
@@ -299,7 +302,8 @@ absl::Status ops::JoinEncodings(absl::Span<Value* const> parts, int64_t axis, Te
 absl::StatusOr<Tensors> ops::ConcatEncoded(const EvalArgs& args, int64_t axis, const Encoding* joined) {
   Tensors components;
   for (size_t i = 0; i < joined->components(); ++i) {
-    if (joined->format->outer_scale && i + 1 == joined->components()) {  // that of all parts
+    const bool is_outer = joined->format->outer_scale && i + 1 == joined->components();
+    if (is_outer && joined->outer == OuterScale::kOfTensor) {  // that of all parts
       components.push_back(ComponentOf(args[0], i));
       break;
     }

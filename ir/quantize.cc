@@ -207,7 +207,7 @@ absl::Status CheckQuantizable(const Encoding& e) {
   if (e.format->superblock > 0) {
     return absl::UnimplementedError(absl::StrCat("quantize: ", e.text, ": superblocks are read, not written"));
   }
-  if (e.outer_of_matrices) {
+  if (e.outer != OuterScale::kOfTensor) {
     return absl::UnimplementedError(absl::StrCat("quantize: ", e.text, ": only one outer scale is found"));
   }
   if (e.zero.has_value() && e.zero->per != e.scale->per) {

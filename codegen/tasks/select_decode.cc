@@ -72,7 +72,8 @@ std::optional<KernelCall> DecodeCall(const Value* encoded, DType to, KernelArg o
   AddPart("Scale", e, e.scale, &call);
   AddPart("Zero", e, e.zero, &call);
   call.AddConstants({{"kHasOuter", e.format->outer_scale},
-                     {"kOuterMatrices", e.outer_of_matrices},
+                     {"kOuterMatrices", e.outer == OuterScale::kOfMatrices},
+                     {"kOuterRows", e.outer == OuterScale::kOfRows},
                      {"kExponents", e.format->scale_is_exponent}});
   const Dims& shape = encoded->type.shape;
   const Dim rows = shape.size() < 2 ? Dim(1) : shape[shape.size() - 2], columns = shape.empty() ? Dim(1) : shape.back();

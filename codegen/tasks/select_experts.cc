@@ -129,7 +129,9 @@ KernelCall ProductCall(const ExpertParts& parts, const std::string& header, cons
   std::string weight = "weight";
   if (codes) {
     AddReader(*parts.reader, &call);
-    if (parts.reader->outer != nullptr) call.AddConstants({{"kOuterMatrices", parts.reader->outer_of_matrices}});
+    if (parts.reader->outer != nullptr) {
+      call.AddConstants({{"kOuterMatrices", parts.reader->outer_of != OuterScale::kOfTensor}});
+    }
     weight = AddWeight(*parts.reader, weight, &call);
   } else if (parts.decode.has_value()) {
     const std::string type = absl::StrCat("const ", DeviceType(op.weight->type.dtype), "*");

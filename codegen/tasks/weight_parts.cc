@@ -77,6 +77,7 @@ std::optional<WeightParts> WeightPartsOf(const Linear& op) {
   if (!IsAlongK(*weight, op.transpose_rhs) || (has_blocks && op.rhs->type.rank() != 2)) return std::nullopt;
   WeightParts parts = {ComponentsOf(op.rhs), std::max(weight->group, weight->columns),
                        std::max<int64_t>(weight->rows, 1), op.transpose_rhs, weight->format};
+  parts.outer_of = weight->outer;
   if (op.lhs->type.encoding != nullptr && Is<Encode>(op.lhs->def)) {
     parts.x = ComponentsOf(op.lhs);
     parts.x_block = op.lhs->type.encoding->group;
@@ -89,7 +90,7 @@ std::optional<WeightParts> ExpertWeightPartsOf(const Value* weight) {
   if (e == nullptr) return WeightParts{{.codes = weight}};
   if (!Is<Encode>(weight->def) || !e->k_is_last) return std::nullopt;
   WeightParts parts = {ComponentsOf(weight)};
-  parts.outer_of_matrices = e->outer_of_matrices;
+  parts.outer_of = e->outer;
   if (e->format->superblock > 0) {
     parts.superblock = e->format;
     return parts;
@@ -161,7 +162,7 @@ void AddReader(const WeightParts& weight, KernelCall* call) {
                       {"kBlock", std::max<int64_t>(weight.block, 1)},
                       {"kBlockRows", weight.block_rows},
                       {"kExponents", weight.format->scale_is_exponent},
-                      {"kOuter", weight.outer != nullptr}});
+                      {"kOuter", weight.outer_kind()}});
   if (!weight.has_coded_x()) return;
   call->types.emplace_back("XCodes", DeviceType(weight.x.codes->type.dtype));
   call->AddConstants(

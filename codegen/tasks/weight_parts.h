@@ -34,7 +34,7 @@ struct WeightParts : Components {
   Components x;                                // of what it is multiplied with, if that is encoded too
   int64_t x_block = 0;                         // elements of x that share a scale, if those of a row have several
   const EncodingFormat* superblock = nullptr;  // of codes that are superblocks, which hold their scales
-  bool outer_of_matrices = false;              // of several matrices, each has an outer scale
+  OuterScale outer_of = OuterScale::kOfTensor;
 
   bool is_of_bytes() const { return x.codes != nullptr && !IsFloat(x.codes->type.dtype); }
   // x is codes of floats of 8 bits, which kernels make numbers of.
@@ -46,6 +46,10 @@ struct WeightParts : Components {
   int64_t RowBytes(int64_t elements) const;
   PartKind scale_kind() const { return KindOf(scale); }
   PartKind zero_kind() const { return KindOf(zero); }
+  // kOfColumns: one for each row of the weight, or of each of several matrices.
+  PartKind outer_kind() const {
+    return outer == nullptr ? kNoPart : outer_of == OuterScale::kOfRows ? kOfColumns : kOneNumber;
+  }
   PartKind x_scale_kind() const { return KindOf(x.scale); }  // kOfColumns: one for each row of x
   // Of the numbers of blocks, 0 if there are none.
   int64_t scale_bits() const { return scale_kind() == kOfBlocks ? DTypeBits(scale->type.dtype) : 0; }

@@ -197,7 +197,7 @@ absl::StatusOr<std::vector<LinearWeight>> BlockGraph::ExpertMatrices(const Exper
   const auto can_join = [&] {
     if (is_down || kinds[0].orders != kinds[1].orders) return false;
     for (size_t i = 0; i < kinds[0].matrices.size(); ++i) {
-      if (!quantized_.AreOneWeight(kinds[0].matrices[i], kinds[1].matrices[i])) return false;
+      if (!QuantizedWeights::AreOneWeight(kinds[0].matrices[i], kinds[1].matrices[i])) return false;
     }
     return true;
   };

@@ -107,7 +107,7 @@ struct ExpertRowPair<C, EncodedWeight<C>> {
       if constexpr (C::kZero == kNoPart) decoder[r].SetWholeZero(kShift<Q>);
       if constexpr (C::kZero != kNoPart && !W::kZeroInBlocks) decoder[r].SetZero(ZeroOf(r, 0));
       scale[r] = W::kScaleInBlocks ? 1.0f : weight.template ScaleOf<float>(0, row[r], C::kIn, 0);
-      if constexpr (C::kOuter) scale[r] *= *weight.outer;
+      if constexpr (C::kOuter != kNoPart) scale[r] *= weight.OuterOf(row[r]);
     }
   }
   __device__ __forceinline__ float Scale(int r) const { return scale[r]; }

@@ -34,8 +34,8 @@ __device__ __forceinline__ i64 PartOf(i64 matrix, i64 r, i64 c, i64 rows, i64 co
 
 // C::T: of the result.  C::Codes: a struct from above.  C::Scale, C::Zero: types.
 // C::kScaleRows, C::kScaleColumns, C::kScaleMatrices, and the same of zero points: as PartOf takes them.
-// C::kHasScale, C::kHasZero, C::kHasOuter.  C::kOuterMatrices: each matrix has an outer scale.  C::kExponents: scales
-// are powers of two, by their exponents plus 127.
+// C::kHasScale, C::kHasZero, C::kHasOuter.  C::kOuterMatrices, C::kOuterRows: each matrix, or row, has an outer scale.
+// C::kExponents: scales are powers of two, by their exponents plus 127.
 template <class C, class Context>
 __device__ __forceinline__ void Decode(const Context& context, typename C::T* out,
                                        const typename C::Codes::Storage* codes, const typename C::Scale* scale,
@@ -63,7 +63,7 @@ __device__ __forceinline__ void Decode(const Context& context, typename C::T* ou
       x *= static_cast<X>(Widen(scale[i]));
     }
   }
-  if constexpr (C::kHasOuter) x *= static_cast<X>(outer[C::kOuterMatrices ? matrix : 0]);
+  if constexpr (C::kHasOuter) x *= static_cast<X>(outer[C::kOuterRows ? row : C::kOuterMatrices ? matrix : 0]);
   out[at] = Narrow<typename C::T>(x);
 }
 

@@ -40,7 +40,7 @@ __device__ __forceinline__ void Dequantize(const Context& context, typename C::T
   const auto of = [&](float q, i64 major, i64 minor) {
     const i64 i = C::kTransposed ? minor : major, c = C::kTransposed ? major : minor;
     const float scaled = (q - weight.template ZeroOf<float>(i, c, k, n)) * weight.template ScaleOf<float>(i, c, k, n);
-    return FromFloat<T>(C::kOuter ? scaled * *weight.outer : scaled);
+    return FromFloat<T>(C::kOuter ? scaled * weight.OuterOf(c) : scaled);
   };
   if constexpr (C::kEights) {
     constexpr int kVec = 16 / sizeof(T) < 8 ? 16 / sizeof(T) : 8;

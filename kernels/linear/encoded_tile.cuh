@@ -73,7 +73,7 @@ struct EncodedTile {
         rows[j].SetZero(ReadElement(weight.zero, C::kZero == kOfColumns ? row : 0));
       }
       scale[j] = W::kScaleInBlocks ? 1.0f : weight.template ScaleOf<float>(0, row, C::kIn, C::kOut);
-      if constexpr (C::kOuter) scale[j] *= *weight.outer;
+      if constexpr (C::kOuter != kNoPart) scale[j] *= weight.OuterOf(row);
     }
   }
 

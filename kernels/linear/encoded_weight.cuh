@@ -36,9 +36,10 @@ inline constexpr bool kHasCodedX = kXScaleKind<C> != kNoPart;
 // Over 250 lines: what weight_reader.cuh asks of a reader, for each type of x.
 // C::T: of x.  C::Q: what codes stand for (code_pairs.cuh).  C::Scale, C::Zero: of scales and zero points.
 // C::kScale, C::kZero: PartKinds.  C::kBlock, C::kBlockRows: of those of blocks, columns and rows that share one,
-// else 1. C::kExponents: scales are powers of two, by their exponents plus 127.  C::kOuter: there is an outer scale.
+// else 1. C::kExponents: scales are powers of two, by their exponents plus 127.  C::kOuter: a PartKind, of outer
+// scales: none, one, or one for each row.
 // C::kPairTable: pairs of bytes of codes lie in a table in shared memory (FillTable); else they are made.
-// C::kTransposed: the weight is [n, k].  C::kOuterMatrices: of several matrices, each has an outer scale of its own.
+// C::kTransposed: the weight is [n, k].  C::kOuterMatrices: of several matrices, each has outer scales of its own.
 template <class C>
 struct EncodedWeight {
   using T = typename C::T;
@@ -113,7 +114,7 @@ struct EncodedWeight {
   __device__ __forceinline__ X Get(i64 first, i64 i, i64 c, i64 k, i64 n) const {
     const X q = static_cast<X>(NumberAt(first + (C::kTransposed ? c * k + i : i * n + c)));
     const X scaled = (q - ZeroOf<X>(i, c, k, n)) * ScaleOf<X>(i, c, k, n);
-    return C::kOuter ? scaled * static_cast<X>(*outer) : scaled;
+    return C::kOuter ? scaled * static_cast<X>(OuterOf(c)) : scaled;
   }
 
   __device__ __forceinline__ const void* Row(i64 row, i64 column, i64 columns) const {
@@ -131,7 +132,7 @@ struct EncodedWeight {
     of.codes += matrix * (n * k * kBits / 8);
     if constexpr (kScaleInBlocks) of.scale += parts;
     if constexpr (kZeroInBlocks) of.zero += parts / (kPacked<Zero> ? 2 : 1);
-    if constexpr (C::kOuter) of.outer += C::kOuterMatrices ? matrix : 0;
+    if constexpr (C::kOuter != kNoPart) of.outer += C::kOuterMatrices ? matrix * (C::kOuter == kOfColumns ? n : 1) : 0;
     return of;
   }
 
@@ -141,7 +142,12 @@ struct EncodedWeight {
     if constexpr (!kScalesSums) return {};
     return {x_scale[kXScaleKind<C> == kOfColumns ? token : 0]};
   }
-  __device__ __forceinline__ OfRow Of(int) const { return {C::kOuter ? *outer : 1.0f}; }
+  // That of a row of the weight.
+  __device__ __forceinline__ float OuterOf(i64 row) const {
+    if constexpr (C::kOuter == kNoPart) return 1.0f;
+    return outer[C::kOuter == kOfColumns ? row : 0];
+  }
+  __device__ __forceinline__ OfRow Of(int row) const { return {OuterOf(row)}; }
   static __device__ __forceinline__ float Result(float sum, OfRow row, Made made) {
     if constexpr (kScalesSums) sum *= made.scale;
     return C::kOuter ? sum * row.outer : sum;

@@ -112,7 +112,7 @@ struct LeftOperand<C, EncodedWeight<C>, kRows> {
   }
   static __device__ __forceinline__ float Scale(const Reader& weight, i64 row) {
     const float scale = Reader::kScaleInBlocks ? 1.0f : weight.template ScaleOf<float>(0, row, C::kIn, 0);
-    return C::kOuter ? scale * *weight.outer : scale;
+    return C::kOuter ? scale * weight.OuterOf(row) : scale;
   }
   template <class RowOf>
   static __device__ __forceinline__ u32 StartsOf(const Reader&, const RowOf&, int) {

@@ -22,8 +22,7 @@ bool UsedOnce(const Match& m, Names... names) {
 }
 
 // Whether concat joins weights along the results of their products, axis 0 if they are `transposed`, to [n, k]: of one
-// type, and if they are encoded, in whole runs of elements that share a scale, and with one value as the scale of
-// scales.
+// type, and if they are encoded, in whole runs of elements that share a scale.
 template <class... Names>
 bool AreAlike(const Match& m, bool transposed, absl::string_view first, Names... names) {
   const TensorType& type = m[first]->type;
@@ -39,12 +38,8 @@ bool AreAlike(const Match& m, bool transposed, absl::string_view first, Names...
   const auto is_token = [](const std::optional<Encoding::Part>& part) {
     return part.has_value() && part->per == Granularity::kToken;
   };
-  const auto has_outer = [&](const Value* weight) {
-    return !e->format->outer_scale || (!e->outer_of_matrices && Is<Encode>(m[first]->def) && Is<Encode>(weight->def) &&
-                                       weight->def->operands.back() == m[first]->def->operands.back());
-  };
-  return transposed && e->k_is_last && (has_outer(m[names]) && ...) && !is_token(e->scale) && !is_token(e->zero) &&
-         is_whole(m[first]) && (is_whole(m[names]) && ...);
+  return transposed && e->k_is_last && e->outer != OuterScale::kOfMatrices && !is_token(e->scale) &&
+         !is_token(e->zero) && is_whole(m[first]) && (is_whole(m[names]) && ...);
 }
 
 bool IsSplitInTwo(const Match& m, bool transposed) {
@@ -58,7 +53,8 @@ bool JoinEncoded(Rewriter& rewriter, Node* node) {
   if (joined == nullptr) return false;
   std::vector<Value*> components;
   for (size_t i = 0; i < joined->components(); ++i) {
-    if (joined->format->outer_scale && i + 1 == joined->components()) {  // concat has seen to it that it is that of all
+    const bool is_outer = joined->format->outer_scale && i + 1 == joined->components();
+    if (is_outer && joined->outer == OuterScale::kOfTensor) {  // concat has seen to it that it is that of all
       components.push_back(op.parts[0]->def->operands[i]);
       break;
     }
@@ -290,7 +286,10 @@ constexpr auto kFuseRules = Rules(
                     %out = silu_mul %gate_up)")
         .Example("%x: f32[4, 8]; @wg: f32[16, 8]; @wu: f32[16, 8]")
         .Example("%x: f32[4, 8]; @cg: i8[16, 8]; @cu: i8[16, 8]; @sg: f32[]; @su: f32[]; @wg = encode @cg, @sg {as = "
-                 "\"int8 per=tensor scale=f32\"}; @wu = encode @cu, @su {as = \"int8 per=tensor scale=f32\"}"),
+                 "\"int8 per=tensor scale=f32\"}; @wu = encode @cu, @su {as = \"int8 per=tensor scale=f32\"}")
+        .Example(
+            "%x: f32[4, 32]; @cg: u4[16, 32]; @cu: u4[16, 32]; @sg: f8e4m3[16, 2]; @su: f8e4m3[16, 2]; @og: f32[]; "
+            "@ou: f32[]; @wg = encode @cg, @sg, @og {as = \"nvfp4\"}; @wu = encode @cu, @su, @ou {as = \"nvfp4\"}"),
     Rule("merge-gate-up-columns")
         .Find(R"(%gate = linear %x, @wg
                  %act = silu %gate
@@ -313,7 +312,11 @@ constexpr auto kFuseRules = Rules(
         .Apply("concat", JoinEncoded)
         .Example("@cg: u4[6, 9]; @cu: u4[4, 9]; @sg: f32[6, 3]; @su: f32[4, 3]; @zg: u4[]; @zu: u4[]; %g = encode @cg, "
                  "@sg, @zg {as = \"uint4 group=4 scale=f32 zero=u4/tensor\"}; %u = encode @cu, @su, @zu {as = \"uint4 "
-                 "group=4 scale=f32 zero=u4/tensor\"}; %w = concat %g, %u; %y = decode %w"));
+                 "group=4 scale=f32 zero=u4/tensor\"}; %w = concat %g, %u; %y = decode %w")
+        .Example(
+            "@cg: u4[6, 32]; @cu: u4[4, 32]; @sg: f8e4m3[6, 2]; @su: f8e4m3[4, 2]; @og: f32[]; @ou: f32[]; %g = "
+            "encode @cg, @sg, @og {as = \"nvfp4\"}; %u = encode @cu, @su, @ou {as = \"nvfp4\"}; %w = concat %g, %u; "
+            "%y = decode %w"));
 
 }  // namespace
 

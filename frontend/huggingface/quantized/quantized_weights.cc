@@ -52,6 +52,15 @@ bool HasEqualContents(const Model& model, const Value* a, const Value* b) {
   return x != model.data.end() && y != model.data.end() && x->second == y->second;
 }
 
+// Whether the matrices of each expert, several of what encode makes, have one outer scale.
+bool SharesOuterScales(const Model& model, const std::vector<Value*>& parts, size_t of_expert) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Node& first = *parts[i - i % of_expert]->def;
+    if (!HasEqualContents(model, first.operands.back(), parts[i]->def->operands.back())) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool QuantizedWeights::IsQuantized(const LinearModule& module) const {
@@ -169,7 +178,7 @@ std::optional<Value*> QuantizedWeights::AddRandomStacked(const std::string& name
   // Channels of experts are rows of one matrix.
   if (const absl::StatusOr<const Encoding*> e = ParseEncoding(as); e.ok()) {
     Encoding stacked = **e;
-    stacked.outer_of_matrices = stacked.format->outer_scale;
+    if (stacked.format->outer_scale) stacked.outer = OuterScale::kOfMatrices;
     for (std::optional<Encoding::Part>* part : {&stacked.scale, &stacked.zero}) {
       if (!part->has_value()) continue;
       const bool is_whole = (*part)->per == Granularity::kChannel || (*part)->per == Granularity::kTensor;
@@ -204,11 +213,8 @@ Value* QuantizedWeights::Encoded(const std::string& name, const EncodedParts& pa
   return weights_.AddNothing(name, {to, Dims(shape.begin(), shape.end())});
 }
 
-bool QuantizedWeights::AreOneWeight(const Value* a, const Value* b) const {
-  const Encoding* e = a->type.encoding;
-  if (e != b->type.encoding || a->type.dtype != b->type.dtype) return false;
-  if (e == nullptr || !e->format->outer_scale || !Is<Encode>(a->def) || !Is<Encode>(b->def)) return true;
-  return HasEqualContents(*b_.model(), a->def->operands.back(), b->def->operands.back());
+bool QuantizedWeights::AreOneWeight(const Value* a, const Value* b) {
+  return a->type.encoding == b->type.encoding && a->type.dtype == b->type.dtype;
 }
 
 absl::StatusOr<Value*> QuantizedWeights::Stack(const std::vector<Value*>& parts, int64_t experts, int64_t rows,
@@ -231,7 +237,9 @@ absl::StatusOr<Value*> QuantizedWeights::Stack(const std::vector<Value*>& parts,
     const bool is_whole = (*part)->per == Granularity::kChannel || (*part)->per == Granularity::kTensor;
     if (is_whole) (*part)->per = Granularity::kToken;
   }
-  stacked.outer_of_matrices = has_outer;
+  const size_t of_expert = parts.size() / static_cast<size_t>(experts);
+  const bool shares_outer = has_outer && SharesOuterScales(*b_.model(), parts, of_expert);
+  if (has_outer) stacked.outer = shares_outer ? OuterScale::kOfMatrices : OuterScale::kOfRows;
   ASSIGN_OR_RETURN(const Encoding* encoding, InternEncoding(stacked));
   std::vector<Value*> components;
   for (size_t i = 0; i < encoding->components(); ++i) {
@@ -239,10 +247,10 @@ absl::StatusOr<Value*> QuantizedWeights::Stack(const std::vector<Value*>& parts,
     for (size_t p = 0; p < parts.size(); ++p) {
       Value* component = parts[p]->def->operands[i];
       const bool is_outer = has_outer && i + 1 == encoding->components();
-      const size_t of_expert = parts.size() / static_cast<size_t>(experts);
-      if (is_outer && p % of_expert != 0) continue;  // one for each expert
+      if (is_outer && shares_outer && p % of_expert != 0) continue;  // one for each expert
       if (component->type.rank() == 0) component = b_.Add(Reshape{.x = component, .shape = {Dim(1)}});
-      if (!is_outer && i > 0 && component->type.rank() == 1 && component->type.shape[0] == Dim(1)) {
+      const bool is_of_rows = i > 0 && !(is_outer && shares_outer);
+      if (is_of_rows && component->type.rank() == 1 && component->type.shape[0] == Dim(1)) {
         component = b_.Add(Expand{.x = component, .shape = {parts[p]->type.shape[0]}});
       }
       all.push_back(component);

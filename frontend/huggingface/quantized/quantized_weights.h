@@ -53,8 +53,8 @@ class QuantizedWeights {
   // The same of random numbers, where there is no checkpoint and `module`, of any expert, is quantized.
   std::optional<Value*> AddRandomStacked(const std::string& name, int64_t experts, const LinearModule& module,
                                          DType to);
-  // Whether two matrices [n, in] can be one [2 n, in]: of one type, with the same outer scale if they have one.
-  bool AreOneWeight(const Value* a, const Value* b) const;
+  // Whether two matrices [n, in] can be one [2 n, in]: of one type.
+  static bool AreOneWeight(const Value* a, const Value* b);
   // [experts, rows, in] of encoded matrices, several for each expert, one behind the other; those of an expert are one
   // weight (AreOneWeight).
   absl::StatusOr<Value*> Stack(const std::vector<Value*>& parts, int64_t experts, int64_t rows, int64_t in,
