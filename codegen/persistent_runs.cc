@@ -46,8 +46,13 @@ KernelCall InForm(const KernelCall& call, const KernelCall::Task::Form& form) {
   made.threads = form.threads;
   for (auto& [name, value] : made.constants) {
     if (name == "kSharedBytes" && made.task->stage_bytes == 0) value = form.arena_bytes;
-    for (const auto& [own, of_form] : form.constants) {
-      if (own == name) value = of_form;
+  }
+  for (const auto& [own, of_form] : form.constants) {
+    const auto it = absl::c_find_if(made.constants, [&](const auto& constant) { return constant.first == own; });
+    if (it == made.constants.end()) {
+      made.constants.emplace_back(own, of_form);
+    } else {
+      it->second = of_form;
     }
   }
   return made;

@@ -67,9 +67,13 @@ bool StandsForHalves(const EncodingFormat& format) {
          });
 }
 
+// Where a product is computed: by a launch of its own, or in a persistent launch.
+enum class ProductPlace : uint8_t { kLaunch, kRun };
+
 // Columns of x that share an exponent where it becomes integers; 0 where it does not. Of two rows they take as long as
-// floats or longer (H100), and so do codes of a codebook in blocks of 32.
-int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk) {
+// floats or longer (H100), and so do codes of a codebook in blocks of 32, of which half as many warps are enough,
+// though: as tasks of a persistent launch they take 10 % less (mxfp4).
+int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk, ProductPlace place) {
   const WeightParts& weight = parts.weight;
   const bool has_integers = parts.is_decoded() && !weight.has_coded_x() && BytesOfX(parts) == 2 && parts.most_rows == 1;
   if (!has_integers) return 0;
@@ -81,9 +85,9 @@ int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk) {
   }
   if (weight.bits() != 4) return 0;
   if (weight.format->codebook != nullptr) {  // small blocks, one for each lane
-    constexpr int64_t kBlock = 16;
-    const bool is_of_lanes = weight.scale_bits() > 0 && weight.block == kBlock && chunk % (4 * kBlock) == 0;
-    return StandsForHalves(*weight.format) && is_of_lanes ? 4 * kBlock : 0;
+    const bool is_small = weight.block == 16 || (weight.block == 32 && place == ProductPlace::kRun);
+    const bool is_of_lanes = weight.scale_bits() > 0 && is_small && chunk % (4 * weight.block) == 0;
+    return StandsForHalves(*weight.format) && is_of_lanes ? 4 * weight.block : 0;
   }
   int64_t block = 128;
   while (chunk % block != 0 || (weight.has_blocks() && weight.block % block != 0)) block /= 2;
@@ -102,14 +106,13 @@ bool HasPairTable(const ProductParts& parts) {
                         [&](float x) { return (absl::bit_cast<uint32_t>(x) & lost) != 0; });
 }
 
-// x_as_integers: if it can be such.
-GemvLayout LayoutOf(const ProductParts& parts, int64_t chunk, bool x_in_ring, bool x_as_integers = true) {
+// integer_block: as IntegerBlockOf says, or 0.
+GemvLayout LayoutOf(const ProductParts& parts, int64_t chunk, int64_t integer_block) {
   const WeightParts& weight = parts.weight;
-  const int64_t integer_block = x_in_ring || !x_as_integers ? 0 : IntegerBlockOf(parts, chunk);
   return {.columns = parts.k,
           .chunk = chunk,
           .rows = parts.most_rows,
-          .x_in_ring = x_in_ring,
+          .x_in_ring = false,
           .element_bytes = BytesOfX(parts),
           .block = integer_block > 0              ? integer_block
                    : weight.superblock != nullptr ? weight.superblock->superblock
@@ -129,13 +132,13 @@ GemvLayout LayoutOf(const ProductParts& parts, int64_t chunk, bool x_in_ring, bo
 // copy engine busy without filling memory (1 KiB: 3.2 TB/s of 4.3 on an H200), larger ones make few stages. Rows of
 // codes have more columns, so that x takes more room beside them: smaller copies that leave x all of it are better than
 // x in the ring.
-std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most) {
+std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most, ProductPlace place = ProductPlace::kLaunch) {
   const WeightParts& weight = parts.weight;
   int64_t wished = 2048 * 8 / weight.bits();
   if (!parts.is_decoded()) {
     const int64_t chunk = ChunkOf(parts.k, kGemvBlockBytes / BytesOfX(parts), wished);
     if (chunk == 0) return std::nullopt;
-    GemvLayout layout = LayoutOf(parts, chunk, false);
+    GemvLayout layout = LayoutOf(parts, chunk, 0);
     layout.x_in_ring = 2 * layout.StageBytes() + layout.KeptBytes() > most;
     return layout;
   }
@@ -157,8 +160,9 @@ std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most) {
   }
   const auto layout_of = [&](int64_t columns, bool x_as_integers) -> std::optional<GemvLayout> {
     const int64_t chunk = ChunkOf(parts.k, step, columns);
-    if (chunk == 0 || (x_as_integers && IntegerBlockOf(parts, chunk) == 0)) return std::nullopt;
-    const GemvLayout layout = LayoutOf(parts, chunk, false, x_as_integers);
+    const int64_t integer_block = chunk > 0 && x_as_integers ? IntegerBlockOf(parts, chunk, place) : 0;
+    if (chunk == 0 || (x_as_integers && integer_block == 0)) return std::nullopt;
+    const GemvLayout layout = LayoutOf(parts, chunk, integer_block);
     const bool has_copies = (layout.scale_bits == 0 || layout.PartCopy(layout.scale_bits) > 0) &&
                             (layout.zero_bits == 0 || layout.PartCopy(layout.zero_bits) > 0);
     return has_copies ? std::optional(layout) : std::nullopt;
@@ -297,21 +301,26 @@ std::optional<Misfit> ReadGemv(const KernelBody& body, const ProgramScope& scope
 // In a persistent launch the stages are those of its ring, and x lies beside it.
 std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm& form, const KernelCall& call) {
   if (form.chunk == 0) return AsTask(call);
-  // It has room for x beside its ring where a launch of its own has not, and for large copies of integers' weights
-  // where that halves them.
+  // It has room for x beside its ring where a launch of its own has not: for all of it, for a codebook's integers, and
+  // for large copies of integers' weights where these would be halved.
+  const bool has_codebook = parts.weight.format != nullptr && parts.weight.format->codebook != nullptr;
+  const bool may_be_integers =
+      form.integer_block > 0 || (has_codebook && IntegerBlockOf(parts, form.chunk, ProductPlace::kRun) > 0);
   const std::optional<GemvLayout> whole =
-      form.x_in_ring || form.integer_block > 0 ? StageOf(parts, kWholeBytes) : std::nullopt;
-  const bool fits = whole.has_value() && !whole->x_in_ring && whole->integer_block == form.integer_block;
+      form.x_in_ring || may_be_integers ? StageOf(parts, kWholeBytes, ProductPlace::kRun) : std::nullopt;
+  const bool fits = whole.has_value() && !whole->x_in_ring &&
+                    (whole->integer_block == form.integer_block || (has_codebook && whole->integer_block > 0));
   if (form.x_in_ring && !fits) return std::nullopt;
-  const bool is_larger = fits && (form.x_in_ring || whole->chunk > form.chunk);
-  const GemvLayout layout = is_larger ? *whole : LayoutOf(parts, form.chunk, false, form.integer_block > 0);
+  const bool is_better =
+      fits && (form.x_in_ring || whole->chunk > form.chunk || whole->integer_block > form.integer_block);
+  const GemvLayout layout = is_better ? *whole : LayoutOf(parts, form.chunk, form.integer_block);
   const bool is_small = IsOfSmallCopies(parts, layout);
   KernelCall::Task task;
   task.has_parts = layout.scale_bits + layout.zero_bits > 0;
   const int copying_warps = task.has_parts ? 2 : 1;
   task.math_warps = form.threads / 32 - copying_warps;
   // Beside tasks that need many registers, no more warps than the product needs by its instructions.
-  if (IsBalanced(parts, layout) || form.integer_block > 0) task.math_warps = std::min(task.math_warps, kWideWarps);
+  if (IsBalanced(parts, layout) || layout.integer_block > 0) task.math_warps = std::min(task.math_warps, kWideWarps);
   task.stage_bytes = static_cast<int>(layout.StageBytes());
   task.columns = ColumnsOf(parts);
   task.block_columns = form.rows;
@@ -320,6 +329,9 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
        .arena_bytes = static_cast<int>(layout.KeptBytes()),
        .constants = {
            {"kChunk", layout.chunk}, {"kInFlight", is_small ? kSmallInFlight : kLargeInFlight}, {"kXInRing", 0}}}};
+  if (layout.integer_block != form.integer_block) {
+    task.forms[0].constants.push_back({"kIntegerBlock", layout.integer_block});
+  }
   if (parts.most_rows == 1 && BytesOfX(parts) == 2 && parts.x->type.dtype == parts.dtype) {
     task.takes = parts.x;
     const bool has_numbers = !parts.qkv.has_value() || !KvPagesOf(parts.qkv->kv).is_encoded();

@@ -163,7 +163,7 @@ OpCase EncodedExperts(const std::string& text, const char* dtype, int64_t tokens
 void AddSortedExperts(std::vector<OpCase>* cases) {
   for (const char* text :
        {"int4 group=128 scale=bf16", "uint4 group=32 scale=f16 zero=u4", "uint4 group=64 scale=bf16 zero=f32",
-        "nf4 group=64 scale=f32", "mxfp4", "nvfp4 outer=matrix", "int8 per=token scale=f32",
+        "nf4 group=64 scale=f32", "mxfp4", "nvfp4 outer=matrix", "nvfp4 outer=row", "int8 per=token scale=f32",
         "int8 per=channel scale=f32", "f8e4m3 block=16x128 scale=f32", "f8e4m3 per=tensor scale=f32"}) {
     cases->push_back(EncodedExperts(text, "bf16", 400, 256, 330));
     cases->push_back(EncodedExperts(text, "f16", 300, 256, 24));
@@ -199,7 +199,7 @@ Tensor RandomSuperblocks(const EncodingFormat& format, Shape shape, uint64_t see
 void AddEncodedCases(std::vector<OpCase>* cases) {
   cases->push_back(Packings());
   cases->push_back(MovedPairs());
-  for (const char* text : {"uint4 group=32 scale=f16 zero=u4", "mxfp4", "nvfp4 outer=matrix",
+  for (const char* text : {"uint4 group=32 scale=f16 zero=u4", "mxfp4", "nvfp4 outer=matrix", "nvfp4 outer=row",
                            "int8 per=token scale=f32", "f8e4m3 block=8x32 scale=f32"}) {
     cases->push_back(EncodedExperts(text, "f32", 3));
     cases->push_back(EncodedExperts(text, "bf16", 3));
@@ -210,7 +210,7 @@ void AddEncodedCases(std::vector<OpCase>* cases) {
   // share; superblocks.
   for (const char* text : {"int4 group=128 scale=bf16", "uint4 group=32 scale=f16 zero=f16", "nf4 group=64 scale=f32",
                            "int8 per=channel scale=f32", "f8e4m3 per=tensor scale=f32", "f8e4m3 per=token scale=f32",
-                           "f8e5m2 block=16x128 scale=bf16", "mxfp4", "nvfp4"}) {
+                           "f8e5m2 block=16x128 scale=bf16", "mxfp4", "nvfp4", "nvfp4 outer=row"}) {
     cases->push_back(EncodedExperts(text, "f32", 3, 2112));
     cases->push_back(EncodedExperts(text, "bf16", 3, 2112));
     cases->push_back(EncodedExperts(text, "f16", 2, 2112));
@@ -232,6 +232,8 @@ void AddEncodedCases(std::vector<OpCase>* cases) {
   cases->push_back(RowsOf("int4 per=channel scale=f32 zero=i4/tensor", "int4 per=token scale=f32 zero=i4/tensor"));
   cases->push_back(RowsOf("q4_k", "q4_k"));
   cases->push_back(RowsOf("mxfp4_gguf", "mxfp4_gguf"));
+  cases->push_back(RowsOf("nvfp4 outer=row", "nvfp4 outer=row"));
+  cases->push_back(CaseOf("nvfp4 outer=row"));
   cases->push_back(RowsOf("uint3 group=32 scale=f16 zero=u4", "uint3 group=32 scale=f16 zero=u4"));
   for (const EncodingFormat& format : EncodingFormats()) {
     if (format.superblock > 0 || format.group > 0) {

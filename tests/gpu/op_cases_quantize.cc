@@ -132,6 +132,7 @@ void AddQuantizeCases(std::vector<OpCase>* cases) {
       if (dtype == DType::kF32 && tokens != 40) continue;
       cases->push_back(ProductCase(dtype, "f8e4m3 group=128 scale=f32", 448, "f8e4m3 block=128x128 scale=f32", tokens));
       cases->push_back(ProductCase(dtype, "nvfp4", 6, "nvfp4", tokens));
+      cases->push_back(ProductCase(dtype, "nvfp4", 6, "nvfp4 outer=row", tokens));
       cases->push_back(ProductCase(dtype, "mxfp4", 7, "mxfp4", tokens));
       cases->push_back(ProductCase(dtype, "f8e4m3 per=token scale=f32", 448, "int4 group=128 scale=f16", tokens));
     }
