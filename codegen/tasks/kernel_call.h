@@ -126,7 +126,8 @@ struct KernelCall {
   struct Task {
     int body_bytes = 0;  // of shared memory, which the body asks its context for by type
     // Of the dynamic shared memory, what the body needs beside the ring of stages; less of it with fewer threads: the
-    // forms to choose from, the fastest first. Their bytes become kSharedBytes; `constants` are in place of the call's.
+    // forms to choose from, the fastest first. Their bytes become kSharedBytes; `constants` are in place of the call's,
+    // or beside them.
     struct Form {
       int threads = 0, arena_bytes = 0;
       std::vector<std::pair<std::string, int64_t>> constants = {};

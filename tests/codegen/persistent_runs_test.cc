@@ -158,12 +158,29 @@ TEST(PersistentRuns, AreNotChosenWithAShortRing) {
 }
 
 TEST(PersistentRuns, AreNotChosenForProductsOfManyWarps) {
+  EXPECT_THAT(WhatIsChosen(R"({"intermediate_size": 4096, "quantization_config": {"quant_method": "gptq", "bits": 3,
+      "group_size": 64, "sym": true, "desc_act": false}})"),
+              HasSubstr("launches, since their products want 16 warps"));
+}
+
+// As integers codes of e2m1 want 8, which launches of theirs are without.
+TEST(PersistentRuns, AreChosenForIntegersOfCodebooks) {
   EXPECT_THAT(WhatIsChosen(R"({"intermediate_size": 4096, "quantization_config": {"quant_method": "compressed-tensors",
       "format": "mxfp4-pack-quantized", "quantization_status": "compressed", "ignore": ["lm_head"],
       "config_groups": {"group_0": {"targets": ["Linear"], "format": "mxfp4-pack-quantized",
       "weights": {"num_bits": 4, "type": "float", "symmetric": true, "strategy": "group", "group_size": 32,
       "dynamic": false, "scale_dtype": "torch.uint8"}}}}})"),
-              HasSubstr("launches, since their products want 16 warps"));
+              testing::ContainsRegex("tasks 1 to 33 are one launch, with a ring of 5 stages"));
+}
+
+// Scales of rows, where those of queries, keys and values differ.
+TEST(PersistentRuns, HaveAsManyTasksWithOuterScales) {
+  EXPECT_THAT(WhatIsChosen(R"({"quantization_config": {"quant_method": "compressed-tensors",
+      "format": "nvfp4-pack-quantized", "quantization_status": "compressed", "ignore": ["lm_head"],
+      "config_groups": {"group_0": {"targets": ["Linear"], "format": "nvfp4-pack-quantized",
+      "weights": {"num_bits": 4, "type": "float", "symmetric": true, "strategy": "tensor_group", "group_size": 16,
+      "dynamic": false, "scale_dtype": "torch.float8_e4m3fn"}}}}})"),
+              testing::ContainsRegex("tasks 1 to 33 are one launch"));
 }
 
 TEST(PersistentRuns, AreChecked) {

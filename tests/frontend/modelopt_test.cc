@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "ir/tensor.h"
+#include "passes/pipeline.h"
 #include "tests/frontend/packed_model.h"
 
 namespace llmc {
@@ -161,6 +163,67 @@ TEST(QuantizedModelopt, FloatsOfFourBits) {
   for (const char* algorithm : {"MXFP4", "W4A8_MXFP4_FP8"}) {
     EXPECT_EQ(ExpectSameNumbers(ModeloptConfig(algorithm, {{"group_size", 32}}), pack(true, false)), "mxfp4")
         << algorithm;
+  }
+}
+
+// The encodings of the weights of products, and how many there are of each.
+std::map<std::string, int> EncodingsOfProducts(const Model& model) {
+  std::map<std::string, int> counts;
+  for (const auto& node : model.steps[0]->block.nodes) {
+    if (!Is<Linear>(node.get())) continue;
+    const Encoding* encoding = View<Linear>(*node).rhs->type.encoding;
+    ++counts[encoding == nullptr ? "" : encoding->text];
+  }
+  return counts;
+}
+
+// Products of one input are one, whatever the scales of their scales are; with one for all they keep it.
+TEST(QuantizedModelopt, MergesProductsWithScalesOfScales) {
+  const auto model_of = [](bool is_shared, DecoderForm form, Pagination pagination, NamedTensors* plain) {
+    const TestFolder folder;
+    const NamedTensors numbers = WritePacked(
+        ModeloptConfig("NVFP4"),
+        [&](const Matrix& m, Draw& draw, NamedTensors* t) {
+          std::vector<float> of_codes = PackFloatsOfFourBits(false, m, draw, t);
+          const double of_all = is_shared ? 0.0015 : 0.0005 * static_cast<double>(&m - kMatrices + 1);
+          Tensor& stored = (*t)[m.module + ".weight_scale_2"];
+          const auto factor = static_cast<float>(of_all / stored.GetFloat(0));
+          stored.SetFloat(0, of_all);
+          for (float& number : of_codes) number *= factor;
+          (*t)[m.module + ".input_scale"] = Tensor::FromValues(DType::kF32, {}, std::vector<double>{0.01});
+          return of_codes;
+        },
+        folder);
+    if (plain != nullptr) *plain = numbers;
+    auto model = ImportHuggingFace(folder.path(), nullptr, {}, form);
+    EXPECT_TRUE(model.ok()) << model.status();
+    EXPECT_TRUE(RunPipeline(model->get(), {.stop_after = "fuse", .pagination = pagination}, nullptr).ok());
+    return *std::move(model);
+  };
+  using Counts = std::map<std::string, int>;
+  for (const bool is_shared : {false, true}) {
+    const std::string merged = is_shared ? "nvfp4" : "nvfp4 outer=row";
+    Counts expected = {{"", 1}, {"nvfp4", 2}};  // the head, o and down
+    expected[merged] += 2;                      // q, k and v, gate and up
+    EXPECT_EQ(EncodingsOfProducts(*model_of(is_shared, DecoderForm::kServed, Pagination::kRequired, nullptr)),
+              expected);
+
+    NamedTensors plain;
+    const auto model = model_of(is_shared, DecoderForm::kHiddenStates, Pagination::kNever, &plain);
+    EXPECT_EQ(EncodingsOfProducts(*model)[merged], is_shared ? 6 : 1) << "gate and up are one";
+    const TestFolder floats;
+    WriteFolder(floats, SmallConfig(), plain);
+    std::unique_ptr<Model> unmerged;
+    const auto wanted = LogitsOf(floats.path(), &unmerged);
+    ASSERT_TRUE(wanted.ok()) << wanted.status();
+    const auto evaluator = Evaluator::Create(model.get());
+    ASSERT_TRUE(evaluator.ok()) << evaluator.status();
+    const auto outputs =
+        (*evaluator)->Run(*model->steps[0], {{"input_ids", Tensor::FromValues(DType::kI64, {1, 7}, kIds)}});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    const std::vector<float> logits = outputs->at("logits").ToFloats();
+    ASSERT_EQ(logits.size(), wanted->size());
+    for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], (*wanted)[i], 2e-5) << i;
   }
 }
 
