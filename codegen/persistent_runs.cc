@@ -103,7 +103,7 @@ struct Draft {
   std::vector<RunCall::Item> tasks;
   int64_t words = 0, row_words = 0;
   int products = 0, rows = 0;
-  bool is_full = false;  // of arguments: the next one may go on with what comes
+  bool is_full = false;  // no room for more arguments: the next draft may begin with what comes
 
   // Adds the call, or says why not.
   std::string Add(const KernelCall& call, const Target& target) {
@@ -122,7 +122,7 @@ struct Draft {
     }
     products += is_product ? 1 : 0;
     if (call.task->has_given) row_words = std::max(row_words, (call.task->given_numbers + 31) / 32 * 32);
-    rows += call.task->has_given ? 1 : 0;
+    rows += call.task->has_taken ? 1 : 0;
     if (call.task->is_attention && call.task->has_taken) {
       const size_t giver = tasks.size() - (call.task->before != nullptr ? 2 : 1);
       tasks[giver].next = static_cast<int>(tasks.size());

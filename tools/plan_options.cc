@@ -205,8 +205,8 @@ void AddStepsOption(CLI::App* command, StepForm* steps) {
           "--steps", [steps](const std::string& form) { *steps = kForms.at(form); },
           "how decode steps of one sequence run on the GPU: launches (one for each task), persistent (many tasks in "
           "one launch that stays on all multiprocessors, where they can be) or auto (if not given: persistent on "
-          "sm_90a where it was faster on an H100; no other GPU was measured; `llmc explain PLAN` says which tasks, "
-          "and why not others)")
+          "sm_90a by rules that were measured on an H100, where it is mostly faster; of an H200 only an earlier state "
+          "was, and was slower; `llmc explain PLAN` says which tasks, and why not others)")
       ->check(CLI::IsMember({"launches", "persistent", "auto"}));
 }
 

@@ -51,6 +51,18 @@ Size ProductFrom(const Dims& shape, size_t begin) {
   return ElementsOf(Dims(shape.begin() + static_cast<ptrdiff_t>(begin), shape.end()));
 }
 
+// Of one row of numbers of 16 bits in a step of one sequence, which a persistent launch can have: how many columns a
+// block gets. 0: not such a row.
+int64_t ColumnsOfBlock(const ProgramScope& scope, DType moved, const Size& rows, const Size& columns) {
+  if (scope.decode != 1 || !scope.target.bulk_copies || DTypeBits(moved) != 16) return 0;
+  if (!rows.has_dim() || !columns.is_number()) return 0;
+  const absl::StatusOr<DimRange> range = rows.dim().Range(scope.bounds);
+  if (!range.ok() || range->high != 1) return 0;
+  constexpr int64_t kMostThreads = 1024;
+  const int64_t of_block = (columns.number() + scope.target.sms - 1) / scope.target.sms;
+  return of_block <= kMostThreads ? of_block : 0;
+}
+
 }  // namespace
 
 Calls SelectGather(const Node& node, const ProgramScope& scope) {
@@ -69,12 +81,12 @@ Calls SelectGather(const Node& node, const ProgramScope& scope) {
   const std::string type = MovedType(op.x);
   call.types = {{"T", type}, {"Index", DeviceType(op.indices->type.dtype)}};
   // In a persistent launch each block has the columns of one row that products give it of theirs.
-  const bool is_row = scope.decode == 1 && scope.target.bulk_copies && DTypeBits(moved) == 16 && outer.is_number() &&
-                      outer.number() == 1 && inner.is_number() && op.indices->type.shape.size() == 1;
+  const int64_t columns = ColumnsOfBlock(scope, moved, outer * count, inner);
+  const bool is_row = columns > 0;
   int64_t vectors = call.threads;
   if (is_row) {
     vec = 1;
-    vectors = (inner.number() + scope.target.sms - 1) / scope.target.sms;
+    vectors = columns;
     call.threads = static_cast<int>((vectors + 31) / 32 * 32);
   }
   call.constants = {{"kVec", vec}, {"kVectors", vectors}};

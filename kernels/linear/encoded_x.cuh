@@ -3,10 +3,11 @@
 // which eight codes are its operands of two products of 16 terms. x is put in that order: pair p of the lane's eight
 // `e` lies in slab e / 2 of 64 terms, as pair 4 (e % 2 * 4 + p) + t of a row.
 //
-// A norm before the product writes its rows in order, of more than few rows else a launch of its own (OrderEncodedX),
-// and blocks copy tiles of it. Other few rows are put in order by each block that reads them, in shared memory. There
-// codes of 4 bits whose pairs are not of neighbours are paired with those eight on: pair p of a slab then is of terms p
-// of two neighbouring eights of the lane, so that x is transposed, 8x8 terms at a time.
+// A norm before the product writes its rows in order, and so do gates and attention of decode steps whose results it
+// alone reads (x_order.cuh); of more than few rows else a launch of its own does (OrderEncodedX). Blocks copy tiles of
+// it. Other few rows are put in order by each block that reads them, in shared memory. There codes of 4 bits whose
+// pairs are not of neighbours are paired with those eight on: pair p of a slab then is of terms p of two neighbouring
+// eights of the lane, so that x is transposed, 8x8 terms at a time.
 #pragma once
 #include "kernels/common/bulk_copy.cuh"
 #include "kernels/linear/encoded_tile.cuh"

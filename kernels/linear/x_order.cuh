@@ -1,5 +1,5 @@
-// Where a kernel stores what products with an encoded weight alone read: in their order (encoded_x.cuh), if the Config
-// names the codes, as C::OrderedBy; else as it is.
+// Where a kernel stores what one product with an encoded weight alone reads: in its order (encoded_x.cuh), if the
+// Config names the codes, as C::OrderedBy; else as it is.
 #pragma once
 #include "kernels/layout/linear.h"
 #include "kernels/linear/code_pairs.cuh"

@@ -107,11 +107,8 @@ std::vector<ConfigCase> Cases() {
         {"kChunk = 256", "kChunk = 0", "XCodes: become numbers beside a ring"}}},
       {{"linear/encoded_gemm",
         "using T = llmc::bf16; using Out = T; static constexpr int kThreads = 512, kIn = 512, kOut = 64, kFew = 1, "
-        "kOrdered = 0, "
-        "kHalves = 1, kSlabs = 1, kGrid = 264, kCluster = 1, kSharedBytes = 114688, kTransposed = 1, kScale = 3, kZero "
-        "= 0, kBlock "
-        "= 64, "
-        "kBlockRows = 1, kExponents = 0, kOuter = 0; "
+        "kOrdered = 0, kHalves = 1, kSlabs = 1, kGrid = 264, kCluster = 1, kSharedBytes = 114688, kTransposed = 1, "
+        "kScale = 3, kZero = 0, kBlock = 64, kBlockRows = 1, kExponents = 0, kOuter = 0; "
         "using Q = llmc::i4; using Scale = T; using Zero = T; using Weight = llmc::EncodedWeight<Config>;",
         "Config::T* out, const Config::T* x, const Config::Q* q, float* partials, llmc::i32* counters, llmc::i64 n",
         "EncodedGemm<Config>(out, x, {q, x, x}, n, partials, counters)"},
@@ -120,6 +117,7 @@ std::vector<ConfigCase> Cases() {
         {"T = llmc::bf16", "T = float", "T: f16 or bf16"},
         {"kBlock = 64", "kBlock = 96", "parts of a stage are whole words"},
         {"kHalves = 1", "kHalves = 3", "kHalves: 1 or 2"},
+        {"kFew = 1", "kFew = 0", "kOrdered: more than few rows are"},
         {"kGrid = 264", "kGrid = 1024", "kGrid: blocks have counters"},
         {"kCluster = 1", "kCluster = 7", "kCluster: of few rows, whole ones"},
         {"kSharedBytes = 114688", "kSharedBytes = 30000", "kSharedBytes: two stages of weights"}}},

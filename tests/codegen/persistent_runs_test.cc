@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -64,6 +66,21 @@ TEST(PersistentRuns, TakeTheTasksOfAStepOfOneSequence) {
   }
 }
 
+// Whose columns are more than a block of each multiprocessor has threads for: looked up by vectors, as in other steps.
+TEST(PersistentRuns, LookUpWideRowsAsOtherStepsDo) {
+  const auto model = Parse(absl::StrReplaceAll(
+      kLayer, {{"@embed: bf16[100, 64]", "@embed: bf16[151936, 64]"},
+               {"%r = gather %n3, %rows", "%all = matmul %n3, @embed {transpose_rhs = true}"},
+               {"%logits = matmul %r, @embed {transpose_rhs = true}", "%logits = gather %all, %rows"}}));
+  plan::Manifest manifest = ManifestOf(*model);
+  DeviceCode code;
+  const absl::Status status = PlanDevice(*model, {*FindTarget("sm_90a")}, &manifest, &code, {});
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_THAT(code.sources, HasSubstr("kVectors = 256;"));
+  EXPECT_THAT(code.sources, HasSubstr("kVectors = 1;")) << "64 columns of the embedding, for 132 multiprocessors";
+  EXPECT_THAT(code.sources, testing::Not(HasSubstr("kThreads = 1152;"))) << "151,936 columns";
+}
+
 TEST(PersistentRuns, SayWhyMoreTasksAreNotInThem) {
   const LayerPlan planned = PlanLayer(StepForm::kPersistent);
   const plan::LoweredProgram& lowered = planned.code.lowering.programs(0);
@@ -105,7 +122,8 @@ TEST(PersistentRuns, AreNotChosenWhereTheyAreNoGain) {
 // ---- models as config.json has them, for which runs are chosen -----------------------------------------------------
 
 // What a plan says of its step of one sequence, for `target` but with so little to read that one launch is faster.
-std::string WhatIsChosen(const char* changes, Target target = *FindTarget("sm_90a")) {
+// `kernels` gets the texts of all kernels.
+std::string WhatIsChosen(const char* changes, Target target = *FindTarget("sm_90a"), std::string* kernels = nullptr) {
   nlohmann::json config = nlohmann::json::parse(R"({
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 256,
     "intermediate_size": 512, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
@@ -133,11 +151,21 @@ std::string WhatIsChosen(const char* changes, Target target = *FindTarget("sm_90
   const auto manifest = MakeManifest(**model, *options, &sources, &lowering);
   EXPECT_TRUE(manifest.ok()) << manifest.status();
   if (!manifest.ok()) return "";
+  if (kernels != nullptr) *kernels = sources;
   return absl::StrJoin(lowering.programs(0).runs(), "\n");
 }
 
 TEST(PersistentRuns, AreChosenForMostOfTheTasks) {
   EXPECT_THAT(WhatIsChosen("{}"), testing::ContainsRegex("tasks 1 to 33 are one launch, with a ring of"));
+}
+
+// The row of the embedding is given as all others are, and so is that of the last layer, which nobody takes.
+TEST(PersistentRuns, HaveOneKindForTheTasksOfAllLayers) {
+  std::string kernels;
+  const std::string lines = WhatIsChosen("{}", *FindTarget("sm_90a"), &kernels);
+  EXPECT_THAT(lines, HasSubstr("; 31 of them give what they make to the next")) << "of 33 tasks, two wait for all";
+  EXPECT_THAT(kernels, HasSubstr("namespace task6 {")) << "lookup, qkv, attention, o, gate and up, down, head";
+  EXPECT_THAT(kernels, testing::Not(HasSubstr("namespace task7 {")));
 }
 
 // Of 160 layers no run has most of the tasks, but each goes on where the one before is full.

@@ -139,6 +139,7 @@ TEST_P(QuantizedFormats, UpToThirtyTwoRows) {
   ExpectFormatAgrees({GetParam(), "f16", 19, 300, 14336, 32});
   ExpectFormatAgrees({GetParam(), "bf16", 27, 10000, 1152, 32});
   ExpectFormatAgrees({GetParam(), "bf16", 29, 4030, 1152, 32});
+  ExpectFormatAgrees({GetParam(), "bf16", 29, 4030, 2048, 32});
   ExpectFormatAgrees({GetParam(), "bf16", 1, 72, 128, 32});
 }
 

@@ -125,12 +125,13 @@ TEST(Quantized, FusedWithFewRows) {
   }
 }
 
-// Rows that a norm writes in order and such that blocks put in order; tiles of 128 and of 256 rows of the weight, in
-// parts and as clusters; stages of one slab and of two.
+// Rows that a norm writes in order and such that blocks put in order; tiles of 128 rows of the weight, in parts and as
+// clusters; stages of one slab and of two, which those of clusters are in the case of 2048 terms.
 TEST(Quantized, FusedWithSomeRows) {
   LLMC_NEEDS_GPU();
   ExpectFusedAgree({"bf16", kEncodings[1], 12, 8500, 512});
   ExpectFusedAgree({"bf16", kEncodings[1], 32, 600, 1408});
+  ExpectFusedAgree({"bf16", kEncodings[1], 29, 4030, 2048});
   ExpectFusedAgree({"f16", kEncodings[1], 32, 8448, 1152});
   ExpectFusedAgree({"bf16", kEncodings[0], 17, 8500, 1024});
   ExpectFusedAgree({"bf16", kEncodings[3], 25, 8500, 512});
@@ -173,6 +174,7 @@ TEST(Quantized, GateInOrderOfProduct) {
   ExpectGateAndProductAgree({"bf16", kEncodings[1], 12, 1408, 256}, 32);
   ExpectGateAndProductAgree({"bf16", kEncodings[1], 40, 512, 256}, 256);
   ExpectGateAndProductAgree({"bf16", kEncodings[3], 19, 640, 256}, 32);
+  ExpectGateAndProductAgree({"f16", kEncodings[1], 12, 1408, 256}, 32);
 }
 
 void ExpectFusedBytesAgree(const std::string& type, DType a, DType b, const Sizes& s) {
