@@ -71,7 +71,7 @@ step main(%x: f32[40, 64], %y: f32[40, 64], %w: f32[64], %z: f64[40, 64], %v: f6
 
 // A gate is written in the order of the product with codes that reads it, if that is all that reads it.
 TEST(DeviceFusion, WritesInOrderWhatAProductAloneReads) {
-  const auto sources_of = [](const std::string& outputs, const std::string& rows) {
+  const auto sources_of = [](const std::string& outputs, const std::string& rows, const std::string& more = "") {
     const auto model = Parse(absl::StrReplaceAll(R"(model m
 dim T <= ROWS
 step main(%x: bf16[T, 256], %q: i4[1024, 256], %s: bf16[1024, 2], %qd: i4[256, 512], %sd: bf16[256, 4]) {
@@ -80,10 +80,10 @@ step main(%x: bf16[T, 256], %q: i4[1024, 256], %s: bf16[1024, 2], %qd: i4[256, 5
   %gated = silu_mul %g
   %d = encode %qd, %sd {as = "int4 group=128 scale=bf16", to = bf16}
   %y = linear %gated, %d {transpose_rhs = true}
-  return OUTPUTS
+MORE  return OUTPUTS
 }
 )",
-                                                 {{"OUTPUTS", outputs}, {"ROWS", rows}}));
+                                                 {{"OUTPUTS", outputs}, {"ROWS", rows}, {"MORE", more}}));
     plan::Manifest manifest = ManifestOf(*model);
     DeviceCode code;
     const absl::Status status = PlanDevice(*model, *ParseTargets({"sm_90a"}), &manifest, &code);
@@ -97,6 +97,14 @@ step main(%x: bf16[T, 256], %q: i4[1024, 256], %s: bf16[1024, 2], %qd: i4[256, 5
     const std::string read_twice = sources_of("\"y\" = %y, \"gated\" = %gated", rows);
     EXPECT_THAT(read_twice, HasSubstr("EncodedGemmSiluMul<Config>"));
     EXPECT_THAT(read_twice, ::testing::Not(HasSubstr("OrderedBy =")));
+    for (const char* reader : {"%u = linear %gated, %d {transpose_rhs = true}", "%u = add %gated, %gated"}) {
+      const std::string of_both = sources_of("\"y\" = %y, \"u\" = %u", rows, absl::StrCat("  ", reader, "\n"));
+      EXPECT_THAT(of_both, ::testing::Not(HasSubstr("OrderedBy ="))) << reader;
+    }
+  }
+  // Rows that are read as they are: by GEMV, and by the kernel of prompts.
+  for (const char* rows : {"8", "300"}) {
+    EXPECT_THAT(sources_of("\"y\" = %y", rows), ::testing::Not(HasSubstr("OrderedBy ="))) << rows;
   }
 }
 
