@@ -285,13 +285,13 @@ std::vector<std::string> PersistentRuns::Write(double least_weight_bytes, TaskWr
       } else if (stretch.IsRun()) {
         reasons.Add(absl::StrCat("launches, since ", why), absl::StrCat(stretch.first, " to ", stretch.end - 1));
       }
-      if (stretch.misfit.empty()) continue;
-      const bool fits_elsewhere = entries_[stretch.end].misfit.empty(), is_told = stretch.end == stretch.first && i > 0;
-      if (fits_elsewhere) {
-        reasons.Add(absl::StrCat("the run ends before, since ", stretch.misfit), absl::StrCat(stretch.end));
-      } else if (!is_told) {
-        reasons.Add(absl::StrCat("in no run, since ", stretch.misfit), absl::StrCat(stretch.end));
-      }
+      // The first task of a stretch that is empty ended the one before.
+      const bool is_told = stretch.end == stretch.first && stretch.first > 0;
+      if (stretch.misfit.empty() || is_told) continue;
+      const bool fits_elsewhere = entries_[stretch.end].misfit.empty();
+      reasons.Add(
+          absl::StrCat(fits_elsewhere ? "in no run with those before" : "in no run", ", since ", stretch.misfit),
+          absl::StrCat(stretch.end));
     }
   }
   for (std::string& line : reasons.Lines()) lines.push_back(std::move(line));

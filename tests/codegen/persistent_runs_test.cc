@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "nlohmann/json.hpp"
 #include "tests/codegen/device_plan_parts.h"
+#include "tests/small_config.h"
 #include "tools/model_source.h"
 #include "tools/plan_options.h"
 
@@ -124,17 +124,11 @@ TEST(PersistentRuns, AreNotChosenWhereTheyAreNoGain) {
 // What a plan says of its step of one sequence, for `target` but with so little to read that one launch is faster.
 // `kernels` gets the texts of all kernels.
 std::string WhatIsChosen(const char* changes, Target target = *FindTarget("sm_90a"), std::string* kernels = nullptr) {
-  nlohmann::json config = nlohmann::json::parse(R"({
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 256,
-    "intermediate_size": 512, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
-    "max_position_embeddings": 1024, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false,
-    "torch_dtype": "bfloat16", "vocab_size": 512, "bos_token_id": 1, "eos_token_id": 2})");
-  config.merge_patch(nlohmann::json::parse(changes));
   ModelSource source;
   source.path = absl::StrCat(testing::TempDir(), "/chosen-", getpid());
   source.random_weights = true;
   std::filesystem::create_directories(source.path);
-  std::ofstream(source.path + "/config.json") << config;
+  std::ofstream(source.path + "/config.json") << SmallConfig(/*layers=*/6, changes);
   target.persistent_bytes = 1;
 
   Ledger ledger;
@@ -174,8 +168,8 @@ TEST(PersistentRuns, AreChosenIfTogetherTheyAreMostOfTheTasks) {
   EXPECT_THAT(lines,
               testing::ContainsRegex("tasks 1 to .* are one launch.*\ntasks .* are one launch.*\ntasks .* to 803 "
                                      "are one launch"));
-  EXPECT_THAT(lines,
-              testing::ContainsRegex("the run ends before, since a launch takes 4000 words of arguments: tasks"));
+  EXPECT_THAT(lines, testing::ContainsRegex(
+                         "in no run with those before, since a launch takes 4000 words of arguments: tasks"));
 }
 
 TEST(PersistentRuns, AreNotChosenWithAShortRing) {

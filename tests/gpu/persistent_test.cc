@@ -20,6 +20,7 @@
 #include "runtime/plan/plan.h"
 #include "tests/gpu/device_check.h"
 #include "tests/shared_data.h"
+#include "tests/small_config.h"
 #include "tests/tools/run_command.h"
 
 namespace llmc {
@@ -90,16 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Persistent,
 
 // ---- models whose attention has fewer warps than their products ----------------------------------------------------
 
-// A model of three layers as config.json has it, with `changes`.
-nlohmann::json ConfigOf(const char* changes) {
-  nlohmann::json config = nlohmann::json::parse(R"({
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 256,
-    "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
-    "max_position_embeddings": 1024, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false,
-    "torch_dtype": "bfloat16", "vocab_size": 512, "bos_token_id": 1, "eos_token_id": 2})");
-  config.merge_patch(nlohmann::json::parse(changes));
-  return config;
-}
+nlohmann::json ConfigOf(const char* changes) { return SmallConfig(/*layers=*/3, changes); }
 
 // Of the kernel of a run: what its constants say.
 struct Warps {
