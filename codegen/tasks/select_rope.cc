@@ -16,10 +16,17 @@ int64_t HeadThreads(int64_t head_dim) {
   return threads;
 }
 
-// A block for each token and each of so many heads as it has teams for.
-void SetGrid(const Dim& tokens, int64_t heads, int64_t head_dim, KernelCall* call) {
-  const int64_t teams = call->threads / HeadThreads(head_dim);
-  call->grid = {tokens, Dim((heads + teams - 1) / teams), Dim(1)};
+// A block for each token and each of so many heads as it has teams for, each of which turns `each`.
+void SetGrid(const Dim& tokens, int64_t heads, int64_t head_dim, KernelCall* call, int64_t each = 1) {
+  const int64_t of_block = call->threads / HeadThreads(head_dim) * each;
+  call->grid = {tokens, Dim((heads + of_block - 1) / of_block), Dim(1)};
+}
+
+// How many heads a team turns: more where there are many tokens, since it waits for the first ones as long as for all.
+int64_t HeadsEach(const Dim& tokens, const ProgramScope& scope) {
+  constexpr int64_t kFewTokens = 256, kMany = 6;
+  const absl::StatusOr<DimRange> range = tokens.Range(scope.bounds);
+  return range.ok() && range->high <= kFewTokens ? 1 : kMany;
 }
 
 }  // namespace
@@ -61,14 +68,16 @@ Calls SelectRope(const KernelBody& body, const ProgramScope&) {
 namespace {
 
 // Queries that come merged with keys and values are rotated too.
-KernelCall RopeWriteCall(const QkvParts& parts) {
+KernelCall RopeWriteCall(const QkvParts& parts, const ProgramScope& scope) {
   const KvPages kv = KvPagesOf(parts.kv);
   const bool is_merged = parts.qkv != nullptr, normalizes = parts.q_norm != nullptr;
   const Value* x = is_merged ? parts.qkv : parts.k;
   KernelCall call{.header = "attention/rope", .pdl = true};
   call.function = normalizes ? "NormRopeKvWrite" : is_merged ? "RopeKvWrite" : "RopeWrite";
   call.types = {{"T", DeviceType(x)}};
+  const int64_t each = is_merged && !normalizes ? HeadsEach(x->type.shape[0], scope) : 1;
   if (is_merged) call.constants = {{"kHeads", parts.heads}};
+  if (is_merged && !normalizes) call.AddConstants({{"kHeadsEach", each}});
   std::vector<const Value*> beside = {parts.pos, parts.inv_freq, parts.slots};
   if (normalizes) beside.insert(beside.end(), {parts.q_norm, parts.k_norm});
   AddRope(parts.inv_freq, kv.head_dim(), parts.interleaved, beside, &call);
@@ -83,7 +92,7 @@ KernelCall RopeWriteCall(const QkvParts& parts) {
   call.params.push_back(Float(parts.scale, "scale"));
   if (normalizes) call.params.push_back(Float(parts.eps, "eps"));
   AddStaticScales(parts.k_scale, parts.v_scale, &call);
-  SetGrid(x->type.shape[0], is_merged ? parts.heads + 2 * kv.heads() : kv.heads(), kv.head_dim(), &call);
+  SetGrid(x->type.shape[0], is_merged ? parts.heads + 2 * kv.heads() : kv.heads(), kv.head_dim(), &call, each);
   call.task = AsTask(call);
   // The heads of a block, on their way to codes.
   if (kv.is_encoded()) call.task->body_bytes = static_cast<int>(call.threads * kv.head_dim() * 4);
@@ -108,7 +117,7 @@ KernelCall KvWriteCall(const KvWrite& op) {
 
 }  // namespace
 
-Calls SelectKvWrite(const KernelBody& body, const ProgramScope&) {
+Calls SelectKvWrite(const KernelBody& body, const ProgramScope& scope) {
   const auto write = absl::c_find_if(body.nodes, [](const Node* node) { return Is<KvWrite>(node); });
   if (write == body.nodes.end()) return Misfit{"no kv_write", "one"};
   const auto op = View<KvWrite>(**write);
@@ -130,7 +139,7 @@ Calls SelectKvWrite(const KernelBody& body, const ProgramScope&) {
   if (body.results != (is_merged ? std::vector<const Value*>{parts.out} : std::vector<const Value*>())) {
     return Misfit{"other results", is_merged ? "the rotated queries" : "none"};
   }
-  return std::vector<DeviceCall>{RopeWriteCall(parts)};
+  return std::vector<DeviceCall>{RopeWriteCall(parts, scope)};
 }
 
 }  // namespace llmc

@@ -106,11 +106,12 @@ std::optional<Misfit> ReadFactors(const ProgramScope& scope, GatedProduct* produ
 struct Cut {
   Layout layout;
   bool streams;  // blocks share the stages of all tiles
+  int cluster;   // blocks that share what they copy
 };
 Cut CutOf(const GatedProduct& product, const ProgramScope& scope) {
   const absl::StatusOr<DimRange> rows = product.m.Range(scope.bounds);
   const int64_t most = rows.ok() ? rows->high : INT64_MAX, sms = scope.target.sms;
-  Cut cut = {.layout = {.warpgroups = 2, .halves = 1, .stages = 6}};
+  Cut cut = {.layout = {.warpgroups = 2, .halves = 1, .stages = 6}, .cluster = 1};
   if (most > cut.layout.Rows()) cut.layout = {.warpgroups = 2, .halves = 2, .stages = 4};
   // Few rows are one tile, whatever their number is, so that the order of sums is the same for each. Their products
   // take the time in which the weight comes, and all multiprocessors must read it: where whole tiles would leave many
@@ -120,6 +121,8 @@ Cut CutOf(const GatedProduct& product, const ProgramScope& scope) {
   const int64_t stages_of_block = tiles * CeilDiv(product.k, int64_t{Layout::kDepth}) / sms;
   cut.streams = most <= kFewRows && 4 * tiles < 3 * turns * sms && tiles * 4 <= kCounterBytes &&
                 (cut.layout.halves == 1 || stages_of_block >= 16);
+  // Two neighbouring tiles of the same rows, in every turn.
+  if (cut.layout.halves == 2 && !cut.streams && tiles % 2 == 0 && sms % 2 == 0) cut.cluster = 2;
   return cut;
 }
 
@@ -139,11 +142,17 @@ Calls SelectWarpgroupMatMul(const KernelBody& body, const ProgramScope& scope) {
                 {"B", DeviceType(weight.codes)},
                 {"ScaleA", DeviceType(weight.x.scale)},
                 {"Scale", DeviceType(weight.scale)}};
-  call.constants = {{"kIn", product.k},           {"kOut", product.Columns()},
-                    {"kGated", product.is_gated}, {"kScaleA", product.x_scales},
-                    {"kScale", product.scales},   {"kWarpgroups", layout.warpgroups},
-                    {"kHalves", layout.halves},   {"kStages", layout.stages},
-                    {"kStreamK", cut.streams},    {"kWeightFirst", weight.IsThereBeforeStep()}};
+  call.constants = {{"kIn", product.k},
+                    {"kOut", product.Columns()},
+                    {"kGated", product.is_gated},
+                    {"kScaleA", product.x_scales},
+                    {"kScale", product.scales},
+                    {"kWarpgroups", layout.warpgroups},
+                    {"kHalves", layout.halves},
+                    {"kStages", layout.stages},
+                    {"kStreamK", cut.streams},
+                    {"kCluster", cut.cluster},
+                    {"kWeightFirst", weight.IsThereBeforeStep()}};
   const std::string map = "const __grid_constant__ llmc::TileMap";
   call.params = {Out(product.out, "out"),
                  {map, "x", KernelArg::OfTiles(weight.x.codes, Size(product.m), product.k, 64)},
@@ -161,6 +170,7 @@ Calls SelectWarpgroupMatMul(const KernelBody& body, const ProgramScope& scope) {
   call.threads = layout.Threads();
   call.shared_bytes = layout.SharedBytes();
   call.grid[0] = Dim(scope.target.sms);
+  call.cluster = cut.cluster > 1 ? cut.cluster : 0;
   return std::vector<DeviceCall>{call};
 }
 

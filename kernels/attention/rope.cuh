@@ -237,31 +237,45 @@ __device__ __forceinline__ void StoreHead(const Context& context, HeadPart<C>* h
 }
 
 // qkv[T, (kHeads + 2 kKvHeads) * kHeadDim]: rotated queries to out[T, kHeads * kHeadDim], rotated keys and values to
-// their slots. A slot below 0 is none: the token fills up a batch. Blocks as in Rope, over all heads of qkv.
-// Besides Rope's: C::kKvHeads, and those of paged_kv.cuh.
+// their slots. A slot below 0 is none: the token fills up a batch. Blocks as in Rope, over all heads of qkv, of which
+// each team turns kHeadsEach: sines are made once for them, and all are read at once.
+// Besides Rope's: C::kHeadsEach, C::kKvHeads, and those of paged_kv.cuh.
 template <class C, class Context>
 __device__ __forceinline__ void RopeKvWrite(const Context& context, typename C::T* out, CacheElement<C>* kv,
                                             const typename C::T* qkv, const i32* pos, const float* inv_freq,
                                             const i32* slots, float scale, const StaticScales& scales = {}) {
-  constexpr int kAll = C::kHeads + 2 * C::kKvHeads;
-  const int h = HeadOf<C>(context), thread = threadIdx.x % C::kHeadThreads;
-  if (h >= kAll) return;
+  constexpr int kAll = C::kHeads + 2 * C::kKvHeads, kTurned = C::kHeads + C::kKvHeads;
+  static_assert(IsBlock(C::kThreads) && C::kThreads % C::kHeadThreads == 0, "kThreads: whole teams");
+  constexpr int kTeams = C::kThreads / C::kHeadThreads;
+  const int first = context.TileY() * (kTeams * C::kHeadsEach) + threadIdx.x / C::kHeadThreads;
+  const int thread = threadIdx.x % C::kHeadThreads;
+  if (first >= kAll) return;
   const i64 token = context.TileX();
-  const bool turns = h < C::kHeads + C::kKvHeads;
   Angles<C> angles;
-  HeadPlace<C> to;
+  HeadPlace<C> to[C::kHeadsEach];  // nowhere: there is no such head
   const auto prepare = [&] {
-    if (turns) angles.Load(inv_freq, pos + token, scale, thread);
-    to = PlaceOfHead<C>(h, token, slots[token], out, kv);
+    if (first < kTurned) angles.Load(inv_freq, pos + token, scale, thread);
+    const i64 slot = slots[token];
+#pragma unroll
+    for (int i = 0; i < C::kHeadsEach; ++i) {
+      const int h = first + i * kTeams;
+      if (h < kAll) to[i] = PlaceOfHead<C>(h, token, slot, out, kv);
+    }
   };
   if (C::kEarly) prepare();
   context.Wait();
   if (!C::kEarly) prepare();
-  if (to.IsNowhere()) return;
-  HeadPart<C> head;
-  head.Load(qkv + (token * kAll + h) * C::kHeadDim, thread);
-  if (turns) angles.Turn(&head);
-  StoreHead(context, &head, to, kv, scales, thread);
+  HeadPart<C> heads[C::kHeadsEach];
+#pragma unroll
+  for (int i = 0; i < C::kHeadsEach; ++i) {
+    if (!to[i].IsNowhere()) heads[i].Load(qkv + (token * kAll + first + i * kTeams) * C::kHeadDim, thread);
+  }
+#pragma unroll
+  for (int i = 0; i < C::kHeadsEach; ++i) {
+    if (to[i].IsNowhere()) continue;
+    if (first + i * kTeams < kTurned) angles.Turn(&heads[i]);
+    StoreHead(context, &heads[i], to[i], kv, scales, thread);
+  }
 }
 
 // The same with rms_norm of each head of the queries (weights q_norm[kHeadDim]) and keys (k_norm) before.

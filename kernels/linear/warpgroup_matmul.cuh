@@ -6,11 +6,15 @@
 // stages; warpgroups multiply. Each has 64 rows of a tile, or, where there are enough rows, twice 64: more products for
 // each byte that is copied.
 //
-// Tensor cores keep some 14 bits of sums of floats of 8 bits. So the sums of kDepth terms are made by themselves and
-// added up in f32, which is also where scales of blocks are multiplied. Meanwhile another warpgroup's products run.
-// Sums of integers are exact, and stay where they are.
+// Tensor cores keep some 14 bits of sums of floats of 8 bits. So the sums of a span of kDepth terms, or of twice as
+// many where there are many rows, are made by themselves and added up in f32, which is also where scales of blocks are
+// multiplied. Meanwhile another warpgroup's products run. Sums of integers are exact, and stay where they are.
+//
+// What many rows take is what the power allows, so fewer additions and fewer bytes from the cache make them shorter:
+// blocks of a cluster have neighbouring tiles of the same rows, and each copies a part of x for all.
 #pragma once
 #include "kernels/common/bulk_copy.cuh"
+#include "kernels/common/cluster.cuh"
 #include "kernels/linear/byte_products.cuh"
 #include "kernels/linear/stream_k.cuh"
 
@@ -37,6 +41,7 @@ struct StageWalk {
 // C::T: of the result.  C::A, C::B: of the codes.  C::ScaleA, C::Scale: of their scales.  C::kIn, C::kOut: k and
 // n.  C::kScaleA, C::kScale: PartKinds of the scales: kOfColumns: of rows of x, and of columns of the result; both or
 // neither kOfBlocks.  C::kHalves: the most times 64 rows that a warpgroup has.  C::kStages.
+// C::kCluster: blocks that share what they copy of x.
 // C::kStreamK: all rows are in one tile, whatever m is, and blocks share the chunks of all tiles.  C::kWeightFirst: the
 // weight is there before the step.
 // Over 250 lines: what copies and what multiplies share one walk along tiles and stages.
@@ -55,6 +60,10 @@ struct WarpgroupMatMulBody {
   static constexpr int kColumnTiles = (C::kOut + kTileOut - 1) / kTileOut;
   static constexpr int kWeightRows = C::kGated ? 2 * C::kOut : C::kOut;
   static constexpr int kMostStages = kLayout.MostStages();
+  // Chunks whose sums tensor cores make.
+  static constexpr int kSpan = kBlocks || C::kStreamK || C::kHalves == 1 ? 1 : 2;
+  static_assert(C::kCluster == 1 || (!C::kStreamK && C::kHalves == 2 && kColumnTiles % C::kCluster == 0),
+                "kCluster: each block has a tile in every turn");
   static_assert(C::kWarpgroups == 2, "as many registers as two may take");
   static_assert(kIsFloatType<typename C::B> == kFloats, "A, B: both are floats or integers");
   static_assert(kBlocks == (C::kScaleA == kOfBlocks), "kScaleA: of blocks like kScale");
@@ -119,7 +128,8 @@ struct WarpgroupMatMulBody {
     if (C::kStreamK) return {0, tile * kTileOut};
     const i32 group = tile / (L::kGroup * kColumnTiles), rest = tile % (L::kGroup * kColumnTiles);
     const i32 first = group * L::kGroup, left = RowTiles() - first, high = left < L::kGroup ? left : L::kGroup;
-    return {(first + rest % high) * TileRows(), rest / high * kTileOut};
+    const i32 row = rest / C::kCluster % high, column = rest / (high * C::kCluster) * C::kCluster + rest % C::kCluster;
+    return {(first + row) * TileRows(), column * kTileOut};
   }
 
   __device__ __forceinline__ void CopyWeight(i32 chunk, i32 column, i32 slot) const {
@@ -131,8 +141,13 @@ struct WarpgroupMatMulBody {
   }
   __device__ __forceinline__ void CopyX(i32 chunk, i32 row, i32 slot) const {
     const u32 to = SharedAddress(stages) + slot * StageBytes();
-    for (i32 rows = 0; rows < TileRows(); rows += 64) {
-      CopyTile(to + rows * L::kDepth, x_map, chunk * L::kDepth, row + rows, &shared.full[slot]);
+    const i32 part = TileRows() / C::kCluster, begin = C::kCluster > 1 ? static_cast<i32>(ClusterRank()) * part : 0;
+    for (i32 rows = begin; rows < begin + part; rows += 64) {
+      if constexpr (C::kCluster > 1) {
+        CopyTileToCluster<C::kCluster>(to + rows * L::kDepth, x_map, chunk * L::kDepth, row + rows, &shared.full[slot]);
+      } else {
+        CopyTile(to + rows * L::kDepth, x_map, chunk * L::kDepth, row + rows, &shared.full[slot]);
+      }
     }
   }
   __device__ __forceinline__ void Copy() const {
@@ -182,7 +197,11 @@ struct WarpgroupMatMulBody {
     }
   }
   __device__ __forceinline__ void Free(u64* empty) const {
-    if (threadIdx.x % 32 == 0) ArriveAt(empty);
+    if constexpr (C::kCluster > 1) {
+      if (threadIdx.x % 32 < C::kCluster) ArriveAtOfBlock(empty, threadIdx.x % 32);
+    } else {
+      if (threadIdx.x % 32 == 0) ArriveAt(empty);
+    }
   }
 
   // Sums of integers: products of a stage run while the next one is awaited.
@@ -208,7 +227,28 @@ struct WarpgroupMatMulBody {
     for (int half = 0; half < C::kHalves; ++half) Pin(sums[half]);
   }
 
-  // Sums of floats: those of each chunk are added to others, times the scales of its blocks.
+  // The products of one or two stages with one half of the rows. The last half frees them. The first of them is there;
+  // the first half awaits the second one.
+  __device__ __forceinline__ void MultiplySpan(float (&c)[16][4], const StageWalk& first, const StageWalk& second,
+                                               bool has_second, i32 half) const {
+    BeginProducts();
+    MultiplyChunk(c, first.slot, half, false);
+    CommitProducts();
+    if (has_second) {
+      if (half == 0) WaitAt(&shared.full[second.slot], second.parity);
+      MultiplyChunk(c, second.slot, half, true);
+      CommitProducts();
+      WaitForProducts<1>();
+      if (half == halves - 1) Free(&shared.empty[first.slot]);
+      WaitForProducts<0>();
+      if (half == halves - 1) Free(&shared.empty[second.slot]);
+    } else {
+      WaitForProducts<0>();
+      if (half == halves - 1) Free(&shared.empty[first.slot]);
+    }
+  }
+
+  // Sums of floats: those of each span are added to others, times the scales of its blocks.
   __device__ __forceinline__ void SumChunks(const Segment& s, StageWalk& walk, Sum (&sums)[C::kHalves][16][4]) const {
     const Tile tile = TileOf(s.tile);
     const ScaleA* row_scales[C::kHalves][2];
@@ -224,7 +264,10 @@ struct WarpgroupMatMulBody {
 #pragma unroll
     for (int i = 0; i < C::kHalves * 64; ++i) sums[i / 64][i / 4 % 16][i % 4] = 0;
 #pragma unroll 1
-    for (i32 chunk = s.first; chunk < s.end; ++chunk) {
+    for (i32 chunk = s.first; chunk < s.end; chunk += kSpan) {
+      const bool has_second = kSpan == 2 && chunk + 1 < s.end;
+      StageWalk next = walk;
+      next.Advance();
       float of_row[C::kHalves][2], of_columns[2];
 #pragma unroll
       for (int i = 0; i < 2 && kBlocks; ++i) of_columns[i] = ToFloat(column_scales[i][chunk]);
@@ -237,11 +280,7 @@ struct WarpgroupMatMulBody {
       for (int half = 0; half < C::kHalves; ++half) {
         if (half >= halves) break;
         float c[16][4];
-        BeginProducts();
-        MultiplyChunk(c, walk.slot, half, false);
-        CommitProducts();
-        WaitForProducts<0>();
-        if (half == halves - 1) Free(&shared.empty[walk.slot]);
+        MultiplySpan(c, walk, next, has_second, half);
         Pin(c);
 #pragma unroll
         for (int i = 0; i < 64; ++i) {
@@ -250,7 +289,8 @@ struct WarpgroupMatMulBody {
           sum = kBlocks ? fmaf(c[i / 4][i % 4], factor, sum) : sum + c[i / 4][i % 4];
         }
       }
-      walk.Advance();
+      walk = next;
+      if (has_second) walk.Advance();
     }
   }
   // Through shared memory, where a warp has its own: rows of 64 results, which are stored by 128 bytes.
@@ -336,16 +376,26 @@ struct WarpgroupMatMulBody {
   __device__ __forceinline__ void Run() const {
     if (threadIdx.x < kMostStages) {
       InitBarrier(&shared.full[threadIdx.x], 1);
-      InitBarrier(&shared.empty[threadIdx.x], kLayout.MathThreads() / 32);
+      InitBarrier(&shared.empty[threadIdx.x], C::kCluster * kLayout.MathThreads() / 32);
       FenceBarriers();
     }
-    context.Sync();
+    if constexpr (C::kCluster > 1) {
+      ArriveInCluster();
+      WaitForCluster();
+    } else {
+      context.Sync();
+    }
     if (threadIdx.x >= kLayout.MathThreads()) {
       GiveRegisters<24>();
       Copy();
     } else {
       TakeRegisters<240>();
       Multiply();
+    }
+    // Others' copies and arrivals come to this block until they have ended.
+    if constexpr (C::kCluster > 1) {
+      ArriveInCluster();
+      WaitForCluster();
     }
   }
 };

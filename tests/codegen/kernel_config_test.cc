@@ -146,13 +146,14 @@ std::vector<ConfigCase> Cases() {
         "using T = llmc::bf16; using A = llmc::f8e4m3; using B = A; using ScaleA = float; using Scale = llmc::bf16; "
         "static constexpr int kThreads = 384, kIn = 512, kOut = 64, kGated = 1, kScaleA = 3, kScale = 3, kWarpgroups = "
         "2, kHalves "
-        "= 2, kStages = 4, kStreamK = 1, kWeightFirst = 1;",
+        "= 2, kStages = 4, kStreamK = 1, kCluster = 1, kWeightFirst = 1;",
         "Config::T* out, const __grid_constant__ llmc::TileMap x, const __grid_constant__ llmc::TileMap y, "
         "const llmc::bf16* s, const float* a, void* p, llmc::i32* c, llmc::i64 n",
         "WarpgroupMatMul<Config>(out, x, y, s, a, p, c, n)"},
        {{"kThreads = 384", "kThreads = 256", "warpgroups that multiply, and one that copies"},
         {"kScaleA = 3", "kScaleA = 2", "kScaleA: of blocks like kScale"},
         {"using B = A", "using B = llmc::i8", "A, B: both are floats or integers"},
+        {"kCluster = 1", "kCluster = 2", "kCluster: each block has a tile in every turn"},
         {"kOut = 64", "kOut = 60", "results are stored by 16 bytes"}}},
       {{"linear/gemv",
         with("kIn = 1280, kOut = 64, kTokens = 2, kRows = 16, kChunk = 640, kStages = 2, kInFlight = 2, kXInRing = 0, "

@@ -1,6 +1,8 @@
 // Products of quantized factors on a GPU, against the evaluator.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "tests/gpu/quantized_numbers.h"
@@ -104,10 +106,15 @@ TEST(Quantized, ManyRowsOfBytes) {
 
 // Codes of 8 bits of both factors by warpgroups, with scales of blocks of 128 or of rows: parts of tiles and of stages,
 // and with m of 1,100 and more tiles of twice as many rows, in several groups.
-// is_gated: silu(y[t, i]) * y[t, n / 2 + i] of the product y is wanted.
+// kGated: silu(y[t, i]) * y[t, n / 2 + i] of the product y is wanted.  kAdded: y + r.  kOfOneSign: y of codes that are
+// not negative, so that what sums lose on the way adds up; in f16.
+enum class Wanted { kProduct, kGated, kAdded, kOfOneSign };
+
 void ExpectCodesAgree(const Sizes& s, const std::string& x_as, const std::string& weight_as, int64_t bound,
-                      bool is_gated = false) {
-  SCOPED_TRACE(absl::StrCat(s.m, " x ", s.n, " x ", s.k, ", ", x_as, " by ", weight_as, is_gated ? ", gated" : ""));
+                      Wanted wanted = Wanted::kProduct) {
+  SCOPED_TRACE(
+      absl::StrCat(s.m, " x ", s.n, " x ", s.k, ", ", x_as, " by ", weight_as, ", ", static_cast<int>(wanted)));
+  const bool one_sign = wanted == Wanted::kOfOneSign;
   const auto x = ParseEncoding(x_as), weight = ParseEncoding(weight_as);
   ASSERT_TRUE(x.ok() && weight.ok());
   const auto sizes = [](const TensorType& type) {
@@ -120,20 +127,28 @@ void ExpectCodesAgree(const Sizes& s, const std::string& x_as, const std::string
   TensorType scales_of_any = scales;
   if (scales.rank() > 0) scales_of_any.shape[0] = Dim::Symbol("M");
   const DType codes = (*x)->format->codes, weight_codes = (*weight)->format->codes;
-  const auto random = [](DType type, const std::vector<int64_t>& shape, uint64_t seed) {
-    return IsFloat(type) ? RandomFloats(type, shape, seed) : RandomInts(type, shape, -128, 128, seed);
+  const auto random = [&](DType type, const std::vector<int64_t>& shape, uint64_t seed) {
+    if (!IsFloat(type)) return RandomInts(type, shape, -128, 128, seed);
+    Tensor numbers = RandomFloats(type, shape, seed, one_sign ? 0.25 : 1);
+    for (int64_t i = 0; i < numbers.size() && one_sign; ++i) numbers.SetFloat(i, std::abs(numbers.GetFloat(i)));
+    return numbers;
   };
+  const std::string gate = "  %z = silu_mul %y\n  return \"z\" = %z\n";
+  const std::string sum = "  %z = add %y, %r\n  return \"z\" = %z\n";
   ExpectDeviceAgrees({.text = absl::StrReplaceAll(
                           R"(model m
 dim M <= BOUND
-step main(%a: TA[M, K], %sa: SA, %b: TB[N, K], %sb: SB) {
-  %x = encode %a, %sa {as = "FA", to = bf16}
-  %w = encode %b, %sb {as = "FB", to = bf16}
+step main(%a: TA[M, K], %sa: SA, %b: TB[N, K], %sb: SB, %r: TY[M, N]) {
+  %x = encode %a, %sa {as = "FA", to = TY}
+  %w = encode %b, %sb {as = "FB", to = TY}
   %y = linear %x, %w {transpose_rhs = true}
-GATE}
+THEN}
 )",
                           {{"BOUND", absl::StrCat(bound)},
-                           {"GATE", is_gated ? "  %z = silu_mul %y\n  return \"z\" = %z\n" : "  return \"y\" = %y\n"},
+                           {"THEN", wanted == Wanted::kGated   ? gate
+                                    : wanted == Wanted::kAdded ? sum
+                                                               : "  return \"y\" = %y\n"},
+                           {"TY", one_sign ? "f16" : "bf16"},
                            {"TA", NameOf(codes)},
                            {"TB", NameOf(weight_codes)},
                            {"SA", scales_of_any.ToString()},
@@ -145,10 +160,32 @@ GATE}
                       .inputs = {{"a", random(codes, {s.m, s.k}, 1)},
                                  {"sa", Scales(scales.dtype, sizes(scales), 2)},
                                  {"b", random(weight_codes, {s.n, s.k}, 3)},
-                                 {"sb", Scales(weight_scales.dtype, sizes(weight_scales), 4)}},
+                                 {"sb", Scales(weight_scales.dtype, sizes(weight_scales), 4)},
+                                 {"r", RandomFloats(one_sign ? DType::kF16 : DType::kBF16, {s.m, s.n}, 5)}},
                       .dims = {{"M", s.m}},
-                      // Of a gate, what both factors and the result are rounded by, a unit of the last place each.
-                      .tolerance = is_gated ? 3.0 / 128 : 1.0 / 128});
+                      // Of a gate, what both factors and the result are rounded by, a unit of the last place each; of
+                      // one sign, what tensor cores lose of spans of 256 terms, but not of all.
+                      .tolerance = one_sign                     ? 1.0 / 512
+                                   : wanted == Wanted::kProduct ? 1.0 / 128
+                                                                : 3.0 / 128});
+}
+
+// Clusters of blocks, spans of two stages and a last one of its own, residuals; tiles in two groups of rows, and of
+// an odd number of columns, which are in no cluster.
+TEST(Quantized, ManyCodesByWarpgroups) {
+  LLMC_NEEDS_GPU();
+  const char* const token = "f8e4m3 per=token scale=f32";
+  const char* const channel = "f8e4m3 per=channel scale=f32";
+  ExpectCodesAgree({700, 1016, 656}, token, channel, 8192, Wanted::kAdded);
+  ExpectCodesAgree({700, 1032, 272}, token, channel, 8192, Wanted::kAdded);
+  ExpectCodesAgree({4200, 264, 384}, token, channel, 8192, Wanted::kProduct);
+  ExpectCodesAgree({700, 1016, 656}, "int8 per=token scale=f32", "int8 per=channel scale=f32", 8192, Wanted::kAdded);
+}
+
+TEST(Quantized, SumsOfCodesOfOneSign) {
+  LLMC_NEEDS_GPU();
+  ExpectCodesAgree({300, 256, 4096}, "f8e4m3 per=tensor scale=f32", "f8e4m3 per=channel scale=f32", 8192,
+                   Wanted::kOfOneSign);
 }
 
 TEST(Quantized, CodesByWarpgroups) {
@@ -177,12 +214,12 @@ TEST(Quantized, CodesByWarpgroups) {
   for (const Sizes& s : {Sizes{33, 256, 400}, Sizes{200, 1408, 272}, Sizes{1100, 3200, 400}, Sizes{4200, 1408, 144},
                          Sizes{17, 20480, 128}}) {
     const int64_t bound = s.m < 32 ? 32 : s.m < 256 ? 256 : 8192;
-    ExpectCodesAgree(s, "f8e4m3 per=token scale=f32", "f8e4m3 per=channel scale=f32", bound, true);
-    ExpectCodesAgree(s, "f8e4m3 group=128 scale=f32", "f8e4m3 block=128x128 scale=bf16", bound, true);
-    ExpectCodesAgree(s, "int8 per=token scale=f32", "int8 per=channel scale=f32", bound, true);
-    ExpectCodesAgree(s, "f8e4m3 per=tensor scale=f32", "f8e4m3 per=tensor scale=f32", bound, true);
+    ExpectCodesAgree(s, "f8e4m3 per=token scale=f32", "f8e4m3 per=channel scale=f32", bound, Wanted::kGated);
+    ExpectCodesAgree(s, "f8e4m3 group=128 scale=f32", "f8e4m3 block=128x128 scale=bf16", bound, Wanted::kGated);
+    ExpectCodesAgree(s, "int8 per=token scale=f32", "int8 per=channel scale=f32", bound, Wanted::kGated);
+    ExpectCodesAgree(s, "f8e4m3 per=tensor scale=f32", "f8e4m3 per=tensor scale=f32", bound, Wanted::kGated);
   }
-  ExpectCodesAgree({40, 208, 400}, "int8 per=token scale=f32", "int8 per=channel scale=f32", 256, true);
+  ExpectCodesAgree({40, 208, 400}, "int8 per=token scale=f32", "int8 per=channel scale=f32", 256, Wanted::kGated);
   // By cuBLASLt.
   ExpectCodesAgree({33, 208, 400}, "f8e4m3 per=tensor scale=f32", "f8e4m3 per=tensor scale=f32", 256);
 }
