@@ -188,11 +188,10 @@ TEST(Quantized, SumsOfCodesOfOneSign) {
                    Wanted::kOfOneSign);
 }
 
-TEST(Quantized, CodesByWarpgroups) {
+TEST(Quantized, CodesOfBlocksByWarpgroups) {
   LLMC_NEEDS_GPU();
   for (const char* codes : {"f8e4m3", "f8e5m2"}) {
-    const std::string x = absl::StrCat(codes, " group=128 scale=f32"),
-                      weight = absl::StrCat("f8e4m3", " block=128x128 scale=f32");
+    const std::string x = absl::StrCat(codes, " group=128 scale=f32"), weight = "f8e4m3 block=128x128 scale=f32";
     for (const Sizes& s : {Sizes{9, 128, 128}, Sizes{33, 200, 400}, Sizes{200, 136, 1040}, Sizes{1, 8, 16}}) {
       ExpectCodesAgree(s, x, weight, 256);
     }
@@ -200,27 +199,48 @@ TEST(Quantized, CodesByWarpgroups) {
       ExpectCodesAgree(s, x, weight, 8192);
     }
   }
+}
+
+struct Codes {
+  const char *x, *weight;
+};
+std::string NameOfCodes(const testing::TestParamInfo<Codes>& tested) {
+  return absl::StrReplaceAll(absl::StrCat(tested.param.x, "_by_", tested.param.weight), {{" ", "_"}, {"=", "_"}});
+}
+constexpr Codes kCodesWithGates[] = {{"f8e4m3 per=token scale=f32", "f8e4m3 per=channel scale=f32"},
+                                     {"f8e4m3 per=tensor scale=f32", "f8e4m3 per=tensor scale=f32"},
+                                     {"int8 per=token scale=f32", "int8 per=channel scale=f32"},
+                                     {"f8e4m3 group=128 scale=f32", "f8e4m3 block=128x128 scale=bf16"}};
+constexpr Codes kOtherCodes[] = {{"int8 per=tensor scale=f32", "int8 per=channel scale=f32"},
+                                 {"int8 per=token scale=f32", "int8 per=tensor scale=f32"},
+                                 {"f8e4m3 per=token scale=f32", "f8e4m3 per=channel scale=bf16"}};
+
+class CodesByWarpgroups : public testing::TestWithParam<Codes> {};
+INSTANTIATE_TEST_SUITE_P(Quantized, CodesByWarpgroups, testing::ValuesIn(kCodesWithGates), NameOfCodes);
+INSTANTIATE_TEST_SUITE_P(More, CodesByWarpgroups, testing::ValuesIn(kOtherCodes), NameOfCodes);
+
+TEST_P(CodesByWarpgroups, AgreeWithTheEvaluator) {
+  LLMC_NEEDS_GPU();
   for (const Sizes& s : {Sizes{33, 200, 400}, Sizes{1100, 3000, 400}, Sizes{4200, 1032, 2064}}) {
-    const int64_t bound = s.m < 256 ? 256 : 8192;
-    ExpectCodesAgree(s, "f8e4m3 per=token scale=f32", "f8e4m3 per=channel scale=f32", bound);
-    ExpectCodesAgree(s, "f8e4m3 per=tensor scale=f32", "f8e4m3 per=tensor scale=f32", bound);
-    ExpectCodesAgree(s, "int8 per=token scale=f32", "int8 per=channel scale=f32", bound);
-    ExpectCodesAgree(s, "int8 per=tensor scale=f32", "int8 per=channel scale=f32", bound);
-    ExpectCodesAgree(s, "int8 per=token scale=f32", "int8 per=tensor scale=f32", bound);
-    ExpectCodesAgree(s, "f8e4m3 per=token scale=f32", "f8e4m3 per=channel scale=bf16", bound);
-    ExpectCodesAgree(s, "f8e4m3 group=128 scale=f32", "f8e4m3 block=128x128 scale=bf16", bound);
+    ExpectCodesAgree(s, GetParam().x, GetParam().weight, s.m < 256 ? 256 : 8192);
   }
-  // With gates: parts of tiles, many tiles, the tiles of few rows and their shared stages.
-  for (const Sizes& s : {Sizes{33, 256, 400}, Sizes{200, 1408, 272}, Sizes{1100, 3200, 400}, Sizes{4200, 1408, 144},
-                         Sizes{17, 20480, 128}}) {
+}
+
+class GatedCodesByWarpgroups : public testing::TestWithParam<Codes> {};
+INSTANTIATE_TEST_SUITE_P(Quantized, GatedCodesByWarpgroups, testing::ValuesIn(kCodesWithGates), NameOfCodes);
+
+// Parts of tiles, many tiles, the tiles of few rows and their shared stages.
+TEST_P(GatedCodesByWarpgroups, AgreeWithTheEvaluator) {
+  LLMC_NEEDS_GPU();
+  for (const Sizes& s : {Sizes{33, 256, 400}, Sizes{40, 208, 400}, Sizes{200, 1408, 272}, Sizes{1100, 3200, 400},
+                         Sizes{4200, 1408, 144}, Sizes{17, 20480, 128}}) {
     const int64_t bound = s.m < 32 ? 32 : s.m < 256 ? 256 : 8192;
-    ExpectCodesAgree(s, "f8e4m3 per=token scale=f32", "f8e4m3 per=channel scale=f32", bound, Wanted::kGated);
-    ExpectCodesAgree(s, "f8e4m3 group=128 scale=f32", "f8e4m3 block=128x128 scale=bf16", bound, Wanted::kGated);
-    ExpectCodesAgree(s, "int8 per=token scale=f32", "int8 per=channel scale=f32", bound, Wanted::kGated);
-    ExpectCodesAgree(s, "f8e4m3 per=tensor scale=f32", "f8e4m3 per=tensor scale=f32", bound, Wanted::kGated);
+    ExpectCodesAgree(s, GetParam().x, GetParam().weight, bound, Wanted::kGated);
   }
-  ExpectCodesAgree({40, 208, 400}, "int8 per=token scale=f32", "int8 per=channel scale=f32", 256, Wanted::kGated);
-  // By cuBLASLt.
+}
+
+TEST(Quantized, CodesOfFewRowsByCublasLt) {
+  LLMC_NEEDS_GPU();
   ExpectCodesAgree({33, 208, 400}, "f8e4m3 per=tensor scale=f32", "f8e4m3 per=tensor scale=f32", 256);
 }
 
