@@ -1,5 +1,6 @@
 #include "tests/gpu/device_check.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "codegen/device_plan.h"
 #include "codegen/plan_writer.h"
 #include "cubins/nvrtc.h"
 #include "cubins/targets.h"
@@ -160,6 +162,18 @@ absl::StatusOr<NamedTensors> RunOnDevice(const Model& model, const NamedTensors&
   return tensors;
 }
 
+namespace {
+
+void ExpectInCode(const Model& model, const Target& target, const std::string& wanted) {
+  plan::Manifest manifest;
+  DeviceCode code;
+  const absl::Status planned = PlanDevice(model, {target}, &manifest, &code);
+  ASSERT_TRUE(planned.ok()) << planned;
+  EXPECT_THAT(code.sources, testing::HasSubstr(wanted));
+}
+
+}  // namespace
+
 void ExpectDeviceAgrees(const DeviceCase& c) {
   absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(c.text, "case.lir");
   ASSERT_TRUE(model.ok()) << model.status();
@@ -177,8 +191,9 @@ void ExpectDeviceAgrees(const DeviceCase& c) {
   ASSERT_TRUE(allocated.ok()) << allocated;
   const absl::StatusOr<NamedTensors> host = (*evaluator)->Run(step, inputs);
   ASSERT_TRUE(host.ok()) << host.status();
-  const absl::StatusOr<NamedTensors> device =
-      RunOnDevice(**model, inputs, c.target.empty() ? TargetHere() : *FindTarget(c.target));
+  const Target target = c.target.empty() ? TargetHere() : *FindTarget(c.target);
+  if (!c.in_code.empty()) ExpectInCode(**model, target, c.in_code);
+  const absl::StatusOr<NamedTensors> device = RunOnDevice(**model, inputs, target);
   ASSERT_TRUE(device.ok()) << device.status() << "\n" << c.text;
   for (const auto& [name, expected] : *host) {
     SCOPED_TRACE(c.text);

@@ -35,7 +35,8 @@ struct DeviceCase {
   double tolerance = 0;
   bool by_row = false;  // with the root mean square of the element's row, the last axis, in place of the tensor's
   // What it is compiled for; where that is not the GPU that is here, its sources are compiled again when it is loaded.
-  std::string target = {};  // empty: the GPU that is here
+  std::string target = {};   // empty: the GPU that is here
+  std::string in_code = {};  // what its CUDA source must have, so that the kernel is the one that a test is for
 };
 
 // Compiles, runs on both, and adds a failure of the test for every output that differs.

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -19,6 +18,7 @@
 #include "runtime/device/cuda_executor.h"
 #include "runtime/plan/plan.h"
 #include "tests/gpu/device_check.h"
+#include "tests/gpu/logits.h"
 #include "tests/shared_data.h"
 #include "tests/small_config.h"
 #include "tests/tools/run_command.h"
@@ -116,8 +116,6 @@ struct NarrowCase {
   const char* changes;  // to the configuration
   bool is_narrow = true;
 };
-// In 16 bits, sums of which are in another order: 0.0003 to 0.0134 were measured.
-constexpr double kMostDifference = 0.03;
 
 class NarrowAttention : public testing::TestWithParam<NarrowCase> {};
 
@@ -149,16 +147,6 @@ std::vector<std::vector<float>> LogitsOfSteps(const std::string& path, int promp
     position += count;
   }
   return logits;
-}
-
-// The norm of what two vectors differ by, relative to the second one's.
-double DifferenceOf(const std::vector<float>& a, const std::vector<float>& b) {
-  double differences = 0, squares = 0;
-  for (size_t i = 0; i < b.size(); ++i) {
-    differences += std::pow(double{a[i]} - b[i], 2);
-    squares += std::pow(double{b[i]}, 2);
-  }
-  return std::sqrt(differences / squares);
 }
 
 // With random weights, in one launch and in many. What the kernel of the run has is in `dump`.

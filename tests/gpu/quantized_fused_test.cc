@@ -166,7 +166,8 @@ step main(%x: TYPE[T, K], %y: TYPE[T, 300]INPUTS) {
                                                    {"K", absl::StrCat(c.k)}}),
                       .inputs = inputs,
                       .dims = {{"T", c.rows}},
-                      .tolerance = FusedTolerance(c.type)});
+                      .tolerance = FusedTolerance(c.type),
+                      .in_code = absl::StrCat("using OrderedBy = llmc::", NameOf(c.encoding.q), ";")});
 }
 
 TEST(Quantized, GateInOrderOfProduct) {
@@ -175,6 +176,7 @@ TEST(Quantized, GateInOrderOfProduct) {
   ExpectGateAndProductAgree({"bf16", kEncodings[1], 40, 512, 256}, 256);
   ExpectGateAndProductAgree({"bf16", kEncodings[3], 19, 640, 256}, 32);
   ExpectGateAndProductAgree({"f16", kEncodings[1], 12, 1408, 256}, 32);
+  ExpectGateAndProductAgree({"bf16", kEncodings[2], 12, 1408, 256}, 32);
 }
 
 void ExpectFusedBytesAgree(const std::string& type, DType a, DType b, const Sizes& s) {
