@@ -40,7 +40,8 @@ std::vector<std::vector<float>> LogitsOf(CudaExecutor* executor, int first, int 
   for (int sequence = first; sequence < end; ++sequence) {
     ids.push_back(PromptOf(sequence));
     for (int i = 0; i < steps; ++i) ids.back().push_back(3 + (sequence + i * 53) % 501);
-    std::iota(pages.emplace_back(kPagesOfSequence).begin(), pages.back().end(), sequence * kPagesOfSequence);
+    pages.emplace_back(kPagesOfSequence);
+    std::iota(pages.back().begin(), pages.back().end(), sequence * kPagesOfSequence);
   }
   const auto chunk = [&](int i, size_t position, size_t count) {
     return Chunk{.sequence = first + i + 1,

@@ -130,9 +130,9 @@ TEST(Quantized, FusedWithFewRows) {
 TEST(Quantized, FusedWithSomeRows) {
   LLMC_NEEDS_GPU();
   ExpectFusedAgree({"bf16", kEncodings[1], 12, 8500, 512});
-  ExpectFusedAgree({"bf16", kEncodings[1], 32, 600, 1408});
+  ExpectFusedAgree({"bf16", kEncodings[1], 32, 600, 1536});
   ExpectFusedAgree({"bf16", kEncodings[1], 29, 4030, 2048});
-  ExpectFusedAgree({"f16", kEncodings[1], 32, 8448, 1152});
+  ExpectFusedAgree({"f16", kEncodings[1], 32, 8448, 1280});
   ExpectFusedAgree({"bf16", kEncodings[0], 17, 8500, 1024});
   ExpectFusedAgree({"bf16", kEncodings[3], 25, 8500, 512});
 }
@@ -172,11 +172,11 @@ step main(%x: TYPE[T, K], %y: TYPE[T, 300]INPUTS) {
 
 TEST(Quantized, GateInOrderOfProduct) {
   LLMC_NEEDS_GPU();
-  ExpectGateAndProductAgree({"bf16", kEncodings[1], 12, 1408, 256}, 32);
+  ExpectGateAndProductAgree({"bf16", kEncodings[1], 12, 1536, 256}, 32);
   ExpectGateAndProductAgree({"bf16", kEncodings[1], 40, 512, 256}, 256);
   ExpectGateAndProductAgree({"bf16", kEncodings[3], 19, 640, 256}, 32);
-  ExpectGateAndProductAgree({"f16", kEncodings[1], 12, 1408, 256}, 32);
-  ExpectGateAndProductAgree({"bf16", kEncodings[2], 12, 1408, 256}, 32);
+  ExpectGateAndProductAgree({"f16", kEncodings[1], 12, 1536, 256}, 32);
+  ExpectGateAndProductAgree({"bf16", kEncodings[2], 12, 1536, 256}, 32);
 }
 
 void ExpectFusedBytesAgree(const std::string& type, DType a, DType b, const Sizes& s) {
