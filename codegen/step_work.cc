@@ -78,10 +78,13 @@ absl::StatusOr<std::vector<StepUnit>> SelectStep(const Step& step, const Program
   }
   ProgramScope with_orders = scope;
   with_orders.ordered = OrderedValues(units, outputs);
-  if (with_orders.ordered.empty()) return units;
+  const auto is_ordered = [&](const Value* value) { return with_orders.ordered.contains(value); };
   for (StepUnit& unit : units) {
     if (unit.kernel() == nullptr) continue;
     const KernelBody body = BodyOf(unit.nodes, outputs);
+    const bool reads =
+        absl::c_any_of(body.nodes, [&](const Node* n) { return absl::c_any_of(n->operands, is_ordered); });
+    if (!reads && !absl::c_any_of(body.results, is_ordered)) continue;
     RETURN_IF_ERROR(SetCalls(SelectKernel(unit.kernel()->backend, body, with_orders), missing, &unit));
   }
   return units;

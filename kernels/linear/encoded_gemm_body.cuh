@@ -51,7 +51,7 @@ struct EncodedGemmBody {
   static constexpr int kXStages = kLayout.XStages(kTokens), kXBytes = kLayout.XStageBytes(kTokens);
   static constexpr int kStages = kLayout.WeightStages(kTokens, C::kSharedBytes);
   static constexpr int kStageBytes = kLayout.WeightStageBytes();
-  static constexpr int kXSlab = Rows::kSlabBytes;
+  static constexpr int kXPanel = Rows::kPanelBytes;
   // Of few rows, where a slab lies in one block of scales, these are applied to its sums, so that numbers are exact.
   static constexpr bool kScalesSums =
       C::kFew && W::kScaleInBlocks && C::kBlock % kSlabDepth == 0 && W::kExactZero && Pairs::kParts == 1;
@@ -202,8 +202,8 @@ struct EncodedGemmBody {
     const int begin = Line().BeginOf(Block()), end = Line().BeginOf(Block() + 1);
     constexpr int kAhead = kXStages / 2;
     RingPlace<kXStages> place, ahead_place;
-    Rows walk = {x, weight, tokens, TokenTiles(), begin / kChunks, begin % kChunks};
-    walk.EnterTile();
+    Rows walk = {x, weight, tokens, begin % kChunks};
+    walk.Enter();
     Rows ahead = walk;
     const auto copy = [&](int at) {
       if (at < end) {
@@ -349,7 +349,7 @@ struct EncodedGemmBody {
       BeginProducts();
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const u64 b = OperandBehind(x_at, (slab * (kSlabDepth / 64) + e / 2) * kXSlab + (e % 2 * 2 + i) * 32);
+        const u64 b = OperandBehind(x_at, (slab * (kSlabDepth / 64) + e / 2) * kXPanel + (e % 2 * 2 + i) * 32);
         if constexpr (kScalesSums) {
           MultiplyWarpgroup<T, 0>(sums.c, operands[i], b, e + i > 0);
         } else {
