@@ -26,7 +26,8 @@ constexpr int64_t kSmallCopy = 1024, kSmallInFlight = 3, kLargeInFlight = 2;
 // and of a block so many warps that multiply. Two of a product that is not wide do not fit, either: where some
 // multiprocessors have no block of the kernel before, they would get two.
 constexpr int kRegisters = 72, kWideWarps = 8, kNarrowWarps = 16;
-// Of codes and x as integers, of which a warp of a wide product multiplies two blocks at a time.
+// Of codes and x as integers, of which a warp of a wide product multiplies two blocks at a time; of codes that become
+// words, which take more instructions, sixteen warps one.
 constexpr int kWideIntegerRegisters = 80, kNarrowIntegerRegisters = 64;
 // From so many elements of the weight on, cuBLASLt is faster if x does not fit beside the ring (5 to 8 rows, H200).
 constexpr int64_t kMostElementsWithXInRing = 20'000'000;
@@ -67,13 +68,17 @@ bool StandsForHalves(const EncodingFormat& format) {
          });
 }
 
-// Where a product is computed: by a launch of its own, or in a persistent launch.
-enum class ProductPlace : uint8_t { kLaunch, kRun };
+// Whether they are words to be multiplied byte by byte (kernels/linear/code_words.cuh).
+bool AreWords(const EncodingFormat& format) {
+  if (format.codebook == nullptr) return false;
+  double numbers[16];
+  absl::c_copy(absl::MakeSpan(format.codebook, 16), numbers);
+  return AreCodeWords(numbers);
+}
 
 // Columns of x that share an exponent where it becomes integers; 0 where it does not. Of two rows they take as long as
-// floats or longer (H100), and so do codes of a codebook in blocks of 32, of which half as many warps are enough,
-// though: as tasks of a persistent launch they take 10 % less (mxfp4).
-int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk, ProductPlace place) {
+// floats or longer (H100).
+int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk) {
   const WeightParts& weight = parts.weight;
   const bool has_integers = parts.is_decoded() && !weight.has_coded_x() && BytesOfX(parts) == 2 && parts.most_rows == 1;
   if (!has_integers) return 0;
@@ -84,8 +89,12 @@ int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk, ProductPlace pl
     return chunk / kBlock < kNarrowWarps ? kBlock / 2 : kBlock;
   }
   if (weight.bits() != 4) return 0;
+  if (AreWords(*weight.format)) {
+    const bool has_blocks = chunk % kCodeWordBlock == 0 && (!weight.has_blocks() || weight.block % kCodeWordBlock == 0);
+    return has_blocks ? kCodeWordBlock : 0;
+  }
   if (weight.format->codebook != nullptr) {  // small blocks, one for each lane
-    const bool is_small = weight.block == 16 || (weight.block == 32 && place == ProductPlace::kRun);
+    const bool is_small = weight.block == 16 || weight.block == 32;
     const bool is_of_lanes = weight.scale_bits() > 0 && is_small && chunk % (4 * weight.block) == 0;
     return StandsForHalves(*weight.format) && is_of_lanes ? 4 * weight.block : 0;
   }
@@ -125,14 +134,15 @@ GemvLayout LayoutOf(const ProductParts& parts, int64_t chunk, int64_t integer_bl
           .superblock = weight.superblock == nullptr ? 0 : weight.superblock->superblock,
           .superblock_bytes = weight.superblock == nullptr ? 0 : weight.superblock->superblock_bytes,
           .integer_block = integer_block,
-          .table_bytes = HasPairTable(parts) ? kPairTableBytes : 0};
+          .table_bytes = integer_block == 0 && HasPairTable(parts) ? kPairTableBytes : 0,
+          .of_words = integer_block > 0 && weight.format != nullptr && AreWords(*weight.format)};
 }
 
 // A stage of rows of the weight, of which two fit `most` bytes. Copies of 2 KiB a row are best; smaller ones keep the
 // copy engine busy without filling memory (1 KiB: 3.2 TB/s of 4.3 on an H200), larger ones make few stages. Rows of
 // codes have more columns, so that x takes more room beside them: smaller copies that leave x all of it are better than
 // x in the ring.
-std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most, ProductPlace place = ProductPlace::kLaunch) {
+std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most) {
   const WeightParts& weight = parts.weight;
   int64_t wished = 2048 * 8 / weight.bits();
   if (!parts.is_decoded()) {
@@ -160,7 +170,7 @@ std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most, Produ
   }
   const auto layout_of = [&](int64_t columns, bool x_as_integers) -> std::optional<GemvLayout> {
     const int64_t chunk = ChunkOf(parts.k, step, columns);
-    const int64_t integer_block = chunk > 0 && x_as_integers ? IntegerBlockOf(parts, chunk, place) : 0;
+    const int64_t integer_block = chunk > 0 && x_as_integers ? IntegerBlockOf(parts, chunk) : 0;
     if (chunk == 0 || (x_as_integers && integer_block == 0)) return std::nullopt;
     const GemvLayout layout = LayoutOf(parts, chunk, integer_block);
     const bool has_copies = (layout.scale_bits == 0 || layout.PartCopy(layout.scale_bits) > 0) &&
@@ -170,13 +180,11 @@ std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most, Produ
   const auto fits = [&](const GemvLayout& layout, int64_t stages = 2) {
     return stages * layout.StageBytes() + layout.KeptBytes() <= most;
   };
-  // Integers take more room than x. Copies of half the size are better than none of them, but for a codebook, and, of
-  // long rows, better than two stages.
-  const bool has_codebook = weight.format != nullptr && weight.format->codebook != nullptr;
-  for (int64_t columns = wished; columns >= (has_codebook ? wished : wished / 2); columns /= 2) {
+  // Integers take more room than x. Copies of half the size are better than none of them, and, of long rows, better
+  // than two stages.
+  for (int64_t columns = wished; columns >= wished / 2; columns /= 2) {
     const std::optional<GemvLayout> layout = layout_of(columns, true);
-    const bool may_halve =
-        !has_codebook && weight.superblock == nullptr && columns == wished && parts.k >= kGemvManyChunks * wished / 2;
+    const bool may_halve = weight.superblock == nullptr && columns == wished && parts.k >= kGemvManyChunks * wished / 2;
     if (layout.has_value() && fits(*layout, may_halve ? 3 : 2)) return layout;
   }
   std::optional<GemvLayout> in_ring;
@@ -244,9 +252,10 @@ GemvForm FormOf(const ProductParts& parts, const ProgramScope& scope) {
   form.x_in_ring = layout->x_in_ring;
   form.integer_block = layout->integer_block;
   if (IsBalanced(parts, *layout)) {
-    form.threads = 32 * (wide ? kWideWarps : kNarrowWarps);
-    const bool has_two_blocks = form.integer_block > 0 && parts.weight.superblock == nullptr;
-    form.registers = !has_two_blocks ? kRegisters : wide ? kWideIntegerRegisters : kNarrowIntegerRegisters;
+    const bool has_few_warps = wide && !layout->of_words;
+    form.threads = 32 * (has_few_warps ? kWideWarps : kNarrowWarps);
+    const bool are_integers = form.integer_block > 0 && parts.weight.superblock == nullptr;
+    form.registers = !are_integers ? kRegisters : has_few_warps ? kWideIntegerRegisters : kNarrowIntegerRegisters;
   } else if (parts.is_decoded() && (parts.weight.bits() < 8 || (whole && parts.weight.superblock != nullptr))) {
     form.threads *= 2;  // more work for each byte
   }
@@ -304,10 +313,9 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
   // It has room for x beside its ring where a launch of its own has not: for all of it, for a codebook's integers, and
   // for large copies of integers' weights where these would be halved.
   const bool has_codebook = parts.weight.format != nullptr && parts.weight.format->codebook != nullptr;
-  const bool may_be_integers =
-      form.integer_block > 0 || (has_codebook && IntegerBlockOf(parts, form.chunk, ProductPlace::kRun) > 0);
+  const bool may_be_integers = form.integer_block > 0 || (has_codebook && IntegerBlockOf(parts, form.chunk) > 0);
   const std::optional<GemvLayout> whole =
-      form.x_in_ring || may_be_integers ? StageOf(parts, kWholeBytes, ProductPlace::kRun) : std::nullopt;
+      form.x_in_ring || may_be_integers ? StageOf(parts, kWholeBytes) : std::nullopt;
   const bool fits = whole.has_value() && !whole->x_in_ring &&
                     (whole->integer_block == form.integer_block || (has_codebook && whole->integer_block > 0));
   if (form.x_in_ring && !fits) return std::nullopt;
@@ -331,6 +339,7 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
            {"kChunk", layout.chunk}, {"kInFlight", is_small ? kSmallInFlight : kLargeInFlight}, {"kXInRing", 0}}}};
   if (layout.integer_block != form.integer_block) {
     task.forms[0].constants.push_back({"kIntegerBlock", layout.integer_block});
+    if (form.integer_block == 0 && HasPairTable(parts)) task.forms[0].constants.push_back({"kPairTable", 0});
   }
   if (parts.most_rows == 1 && BytesOfX(parts) == 2 && parts.x->type.dtype == parts.dtype) {
     task.takes = parts.x;
@@ -361,7 +370,7 @@ KernelCall GemvCall(const ProductParts& parts, const ProgramScope& scope) {
                     {"kSharedBytes", form.shared_bytes}};
   AddReader(parts.weight, &call);
   if (form.integer_block > 0) call.constants.push_back({"kIntegerBlock", form.integer_block});
-  if (form.chunk > 0 && HasPairTable(parts)) call.constants.push_back({"kPairTable", 1});
+  if (form.chunk > 0 && form.integer_block == 0 && HasPairTable(parts)) call.constants.push_back({"kPairTable", 1});
   if (form.warp_columns > 1) call.constants.push_back({"kWarpColumns", form.warp_columns});
   AddProductArguments(parts, &call);
   if (parts.qkv.has_value()) AddStaticScales(parts.qkv->k_scale, parts.qkv->v_scale, &call);

@@ -36,14 +36,18 @@ LLMC_HOST_DEVICE constexpr int GemvSteps(i64 blocks, int most) {
 
 // A row of x as integers in shared memory (integer_x.cuh): blocks of columns that share an exponent, 256, 128, 64 or 32
 // of them; of each the digits, then 16 bytes with the power of two and the sum of its integers. If the weight has
-// several scales for them, 4 bytes for each of some parts follow, with what the sum of a part becomes.
+// several scales for them, 4 bytes for each of some parts follow, with what the sum of a part becomes; if its codes
+// become words, four numbers where sums begin.
 constexpr u32 kXDigits = 3;
 constexpr i64 kSuperblockPart = 32;  // columns of such a part, of superblocks
 struct IntegerXLayout {
   u32 columns, block, parts;
   bool of_quads = false;  // whether a lane has four neighbours of each 16 columns, else neighbours of all
+  bool of_words = false;
 
-  LLMC_HOST_DEVICE constexpr u32 BlockBytes() const { return kXDigits * block + 16 + (parts == 1 ? 0 : 4 * parts); }
+  LLMC_HOST_DEVICE constexpr u32 BlockBytes() const {
+    return kXDigits * block + 16 + (of_words ? 16 : parts == 1 ? 0 : 4 * parts);
+  }
   // Columns of which the digits of one place are neighbours: a lane reads 16 bytes of them, or 8.
   LLMC_HOST_DEVICE constexpr u32 Half() const { return block < 64 ? block : 64; }
   // Where the first digits of columns 8 i to 8 i + 7 of a block lie; those of the next place lie Half() behind. Four
@@ -59,6 +63,30 @@ struct IntegerXLayout {
   LLMC_HOST_DEVICE constexpr u32 SumsAt() const { return kXDigits * block; }
   LLMC_HOST_DEVICE constexpr u32 RowBytes() const { return columns / block * BlockBytes(); }
 };
+
+// Numbers of a codebook as words of 16 bits (code_words.cuh): kCodeWordZero - kCodeWordUnit * number. The numbers of
+// nf4 are such to 2^-14.8 of each.
+constexpr double kCodeWordUnit = 24240.1523, kCodeWordError = 3.5e-5;
+constexpr int kCodeWordZero = 32657;
+constexpr i64 kCodeWordBlock = 64;  // columns of x that share an exponent
+
+LLMC_HOST_DEVICE constexpr int CodeWordOf(double number) {
+  const double steps = number * kCodeWordUnit;
+  return kCodeWordZero - static_cast<int>(steps < 0 ? steps - 0.5 : steps + 0.5);
+}
+// Whether words are as near as that, and each of their bytes can be looked up by two permutations: of numbers that are
+// eight apart the first word has a greater high byte, by 127 at the most, and low bytes have the same first bit.
+LLMC_HOST_DEVICE constexpr bool AreCodeWords(const double* numbers) {
+  for (int i = 0; i < 16; ++i) {
+    const int word = CodeWordOf(numbers[i]);
+    const double error = (kCodeWordZero - word) / kCodeWordUnit - numbers[i], size = numbers[i] < 0 ? -1 : 1;
+    if (word < 0 || word > 65535 || (error < 0 ? -error : error) > kCodeWordError * size * numbers[i]) return false;
+    if (i >= 8) continue;
+    const int other = CodeWordOf(numbers[i + 8]), more = word / 256 - other / 256;
+    if (more < 0 || more > 127 || ((word ^ other) & 128) != 0) return false;
+  }
+  return true;
+}
 
 // A stage: rows of the weight, rows of x if they are in the ring, then the scales and the zero points of those rows.
 struct GemvLayout {
@@ -76,11 +104,13 @@ struct GemvLayout {
   i64 superblock = 0, superblock_bytes = 0;
   i64 integer_block = 0;  // x is kept as integers, in blocks of so many columns; else as it is
   i64 table_bytes = 0;    // of what bytes of codes stand for, beside x
+  bool of_words = false;  // with integer_block: codes become words, of two bytes
 
   LLMC_HOST_DEVICE constexpr IntegerXLayout IntegerX() const {
     const bool of_lanes = scale_bits > 0 && 4 * part_block == integer_block;
     const i64 parts = superblock > 0 ? integer_block / kSuperblockPart : of_lanes ? 4 : 1;
-    return {static_cast<u32>(columns), static_cast<u32>(integer_block), static_cast<u32>(parts), superblock > 0};
+    return {static_cast<u32>(columns), static_cast<u32>(integer_block), static_cast<u32>(parts), superblock > 0,
+            of_words};
   }
   // Of x. With superblocks four lanes read 16 columns of a row at once.
   LLMC_HOST_DEVICE constexpr i64 Stride() const { return GemvStride(chunk, superblock > 0 ? 16 : block); }

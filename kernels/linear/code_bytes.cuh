@@ -41,7 +41,8 @@ struct CodeBytes<u4> {
 
 // Numbers of a codebook that are whole halves below 8. Two permutations look up four codes each in the bytes of the
 // first and of the last eight numbers: three bits of a code choose, and the fourth one, which is set for one of them,
-// repeats the sign of a byte instead, which is 0.
+// repeats the sign of a byte instead, which is 0. Their sum is by an addition, which may be of the pipe of products:
+// that of bits and permutations is what binds.
 template <u32... kBits>
 struct CodeBytes<Codebook<kBits...>> {
   using Q = Codebook<kBits...>;
@@ -72,18 +73,12 @@ struct CodeBytes<Codebook<kBits...>> {
   }
   static constexpr u32 kA = Table(0), kB = Table(1), kC = Table(2), kD = Table(3);
 
-  // __byte_perm takes three bits of each place.
-  static __device__ __forceinline__ u32 Permute(u32 a, u32 b, u32 places) {
-    u32 r;
-    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(places));
-    return r;
-  }
   template <int kCount>
   static __device__ __forceinline__ void Of(const Codes<Q, kCount>& codes, int first, u32 (&words)[2]) {
     const u32 low = codes.word[first / 8], high = low ^ 0x88888888u;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      words[i] = Permute(kA, kB, low >> (16 * i)) | Permute(kC, kD, high >> (16 * i));
+      words[i] = Permute(kA, kB, low >> (16 * i)) + Permute(kC, kD, high >> (16 * i));
     }
   }
 };

@@ -162,6 +162,14 @@ struct Codes<PackedInt<kBits, kIsSigned>, kCount> {
   __device__ __forceinline__ float Get(int i, float zero = 0) const { return Raised(i) - (kRaised + zero); }
 };
 
+// A permutation of bytes by four bits of each place, of which __byte_perm takes three: where the fourth one is set it
+// repeats the first bit of the byte.
+__device__ __forceinline__ u32 Permute(u32 a, u32 b, u32 places) {
+  u32 r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(places));
+  return r;
+}
+
 // ---- pairs of 16-bit floats: eight codes are four pairs, for two products of tensor cores. From sm_90 on. -----------
 
 // Integers less a zero point. Those of 4 bits are made of neighbours in a word that are four apart, and x has to be

@@ -116,6 +116,9 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
     }
     // Where a stage has work for some warps alone, these are others in the next one.
     constexpr int kWorkers = S::kChunk / S::kStep;
+    constexpr bool kIsLong = Weight<C>::kBlockColumns > 32 || (S::kIntegers && S::kSteps > 1);
+    // A launch of its own has little other code.
+    constexpr int kUnroll = S::kIntegers && Weight<C>::kBlockColumns == 0 && !kIsTask ? 4 : kIsLong ? 1 : 2;
     constexpr bool kTakesTurns = kWorkers < S::kWarps && S::kChunks > 1;
     int place = warp;
 #pragma unroll 1
@@ -136,12 +139,12 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
       const int first = (kTakesTurns ? place : warp) * S::kStep;
       constexpr int kRound = S::kWarps * S::kStep;
       if constexpr (S::kChunk % kRound == 0) {  // a loop of known length
-#pragma unroll(Weight <C>::kBlockColumns > 32 || (S::kIntegers && S::kSteps > 1) ? 1 : 2)
+#pragma unroll(kUnroll)
         for (int i = 0; i < S::kChunk; i += kRound) {
           sums.Add(sums.Fetch(first + i), stage_x + S::KeptAt(first) + S::KeptAt(i));
         }
       } else {
-#pragma unroll(Weight <C>::kBlockColumns > 32 || (S::kIntegers && S::kSteps > 1) ? 1 : 2)
+#pragma unroll(kUnroll)
         for (int i = first; i < S::kChunk; i += kRound) sums.Add(sums.Fetch(i), stage_x + S::KeptAt(i));
       }
       __syncwarp();

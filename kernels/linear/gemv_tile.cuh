@@ -62,7 +62,8 @@ struct GemvShape {
                                          Weight::kBlockColumns,
                                          Weight::kBlockBytes,
                                          kIntegerBlock<C>,
-                                         kPairTable<C> ? kPairTableBytes : 0};
+                                         kPairTable<C> ? kPairTableBytes : 0,
+                                         kIntegerBlock<C> > 0 && Weight::kCodesAreWords};
   static constexpr int kStride = static_cast<int>(kLayout.Stride()), kXStride = static_cast<int>(kLayout.XStride());
   static constexpr int kStageBytes = static_cast<int>(kLayout.StageBytes());
   static constexpr int kXBytes = static_cast<int>(kLayout.XBytes());

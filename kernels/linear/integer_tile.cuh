@@ -130,6 +130,16 @@ struct IntegerTile {
   }
 };
 
+// 16 bytes of shared memory, if `exists`; else *to stays.
+__device__ __forceinline__ void LoadSharedIf(u32 exists, const u8* from, Vec<u32, 4>* to) {
+  // Volatile, so that it stays behind the barrier after which x is there.
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
+      "@p ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+      : "+r"(to->v[0]), "+r"(to->v[1]), "+r"(to->v[2]), "+r"(to->v[3])
+      : "r"(SharedAddress(from)), "r"(exists));
+}
+
 // Where each lane of four has a block of its own of the weight, with a scale, and no zero points: mma has a column for
 // each digit of each lane's terms, in which those of other lanes are 0, so that a sum is of one block. 32 bits hold
 // that of all digits. One row of x.
@@ -180,8 +190,8 @@ struct LaneBlockTile {
 #pragma unroll
       for (int load = 0; load < kLoads; ++load) {
         const u8* const from = block + load * static_cast<int>(kXDigits) * kHalf;
-        LoadIf(has_low, from + low_at, &low[load]);
-        LoadIf(has_top, from + top_at, &top[load]);
+        LoadSharedIf(has_low, from + low_at, &low[load]);
+        LoadSharedIf(has_top, from + top_at, &top[load]);
 #pragma unroll
         for (int i = 0; i < kAtOnce; i += 8) {
           u32 a[2][2];
@@ -212,15 +222,6 @@ struct LaneBlockTile {
 
  private:
   int column = 0;  // of the stage, that was fetched
-
-  static __device__ __forceinline__ void LoadIf(u32 exists, const u8* from, Vec<u32, 4>* to) {
-    // Volatile, so that it stays behind the barrier after which x is there.
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
-        "@p ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
-        : "+r"(to->v[0]), "+r"(to->v[1]), "+r"(to->v[2]), "+r"(to->v[3])
-        : "r"(SharedAddress(from)), "r"(exists));
-  }
 };
 
 template <bool kOfLanes, class W, class S>

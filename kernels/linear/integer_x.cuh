@@ -12,7 +12,7 @@
 namespace llmc {
 
 // What a block has behind its digits: digits of the sum of its integers, and 2^e. Where it has parts, words of theirs
-// follow, and there are no digits.
+// follow, and there are no digits; nor are there where codes become words, whose sums begin at what follows.
 struct alignas(16) IntegerBlockSums {
   i32 digits[kXDigits];
   float step;
@@ -106,7 +106,17 @@ __device__ __forceinline__ void StoreIntegers(u8* row, u32 column, bool is_there
   if (column % kPart != 0) return;
   const float step = __uint_as_float(field == 255 ? 0x7fc00000u : (exponent - 21u) << 23);  // 1 / factor
   auto* const sums_at = reinterpret_cast<IntegerBlockSums*>(block + kX.SumsAt());
-  if constexpr (kX.parts > 1) {
+  if constexpr (kX.of_words) {
+    sums_at->step = step;
+    i64 rest = -static_cast<i64>(kCodeWordZero) * static_cast<i32>(sum);
+    Vec<i32, 4> begin;
+#pragma unroll
+    for (int place = 0; place < 4; ++place) {
+      begin.v[place] = place == 3 ? static_cast<i32>(rest) : static_cast<i8>(rest);
+      rest = (rest - begin.v[place]) >> 8;
+    }
+    *reinterpret_cast<Vec<i32, 4>*>(sums_at + 1) = begin;
+  } else if constexpr (kX.parts > 1) {
     auto* const of_parts = reinterpret_cast<typename Tile::OfPart*>(sums_at + 1);
     if constexpr (kSums) of_parts[column % kBlock / kPart] = Tile::PartOf(static_cast<i32>(sum));
     if (column % kBlock == 0) sums_at->step = step;
