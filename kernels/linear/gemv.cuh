@@ -117,8 +117,10 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
     // Where a stage has work for some warps alone, these are others in the next one.
     constexpr int kWorkers = S::kChunk / S::kStep;
     constexpr bool kIsLong = Weight<C>::kBlockColumns > 32 || (S::kIntegers && S::kSteps > 1);
-    // A launch of its own has little other code.
-    constexpr int kUnroll = S::kIntegers && Weight<C>::kBlockColumns == 0 && !kIsTask ? 4 : kIsLong ? 1 : 2;
+    // Codes of a codebook take many instructions, and a launch of its own has little other code.
+    constexpr bool kIsCodebook =
+        S::kIntegers && Weight<C>::kBlockColumns == 0 && (S::kLayout.of_words || S::kLayout.IntegerX().parts > 1);
+    constexpr int kUnroll = kIsCodebook && !kIsTask ? 4 : kIsLong ? 1 : 2;
     constexpr bool kTakesTurns = kWorkers < S::kWarps && S::kChunks > 1;
     int place = warp;
 #pragma unroll 1

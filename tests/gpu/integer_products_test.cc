@@ -150,8 +150,9 @@ TEST_P(IntegerProducts, SayWhereNumbersAreNotFinite) {
 INSTANTIATE_TEST_SUITE_P(Formats, IntegerProducts,
                          testing::Values("int4 group=128 scale=f16", "int4 group=32 scale=f16",
                                          "uint4 group=128 scale=f16 zero=u4", "uint4 group=64 scale=bf16 zero=bf16",
-                                         "nvfp4", "nvfp4 outer=row", "mxfp4", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k",
-                                         "iq4_xs", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "mxfp4_gguf"),
+                                         "nvfp4", "nvfp4 outer=row", "mxfp4", "nf4 group=64 scale=f32",
+                                         "nf4 group=128 scale=bf16", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs",
+                                         "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "mxfp4_gguf"),
                          [](const auto& info) {
                            return absl::StrReplaceAll(info.param, {{" ", "_"}, {"=", "_"}});
                          });
