@@ -328,7 +328,9 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
   const int copying_warps = task.has_parts ? 2 : 1;
   task.math_warps = form.threads / 32 - copying_warps;
   // Beside tasks that need many registers, no more warps than the product needs by its instructions.
-  if (IsBalanced(parts, layout) || layout.integer_block > 0) task.math_warps = std::min(task.math_warps, kWideWarps);
+  // Words take more of them.
+  const bool has_few_warps = (IsBalanced(parts, layout) || layout.integer_block > 0) && !layout.of_words;
+  if (has_few_warps) task.math_warps = std::min(task.math_warps, kWideWarps);
   task.stage_bytes = static_cast<int>(layout.StageBytes());
   task.columns = ColumnsOf(parts);
   task.block_columns = form.rows;

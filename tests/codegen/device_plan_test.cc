@@ -319,6 +319,31 @@ step main(%c: u4[T, 64], %s: f32[T, 1]) {
   EXPECT_TRUE(absl::StrContains(code.sources, ", 1060705203u, 1065353216u>>"));
 }
 
+// One row of NormalFloat4 is multiplied as words; of other numbers pairs are looked up, and so are those of two rows.
+TEST(DevicePlan, MultipliesCodebooksAsWordsWhereTheyAreNear) {
+  const auto sources = [](absl::string_view rows, absl::string_view format) {
+    const auto model = Parse(absl::StrReplaceAll(R"(model m
+dim T <= ROWS
+step main(%x: bf16[T, 4096], %c: u4[4096, 4096], %s: f32[4096, 64]) {
+  %w = encode %c, %s {as = "FORMAT group=64 scale=f32", to = bf16}
+  %y = linear %x, %w {transpose_rhs = true}
+  return "y" = %y
+}
+)",
+                                                 {{"ROWS", rows}, {"FORMAT", format}}));
+    plan::Manifest manifest = ManifestOf(*model);
+    DeviceCode code;
+    EXPECT_TRUE(PlanDevice(*model, *ParseTargets({"sm_90a"}), &manifest, &code).ok());
+    return std::string(code.sources);
+  };
+  EXPECT_THAT(sources("1", "nf4"),
+              testing::AllOf(HasSubstr("kIntegerBlock = 64;"), testing::Not(HasSubstr("kPairTable"))));
+  EXPECT_THAT(sources("2", "nf4"),
+              testing::AllOf(HasSubstr("kPairTable = 1;"), testing::Not(HasSubstr("kIntegerBlock"))));
+  EXPECT_THAT(sources("1", "bnb_fp4"),
+              testing::AllOf(HasSubstr("kPairTable = 1;"), testing::Not(HasSubstr("kIntegerBlock"))));
+}
+
 TEST(DevicePlan, RefusesStatesThatNoKernelReads) {
   const auto model = Parse(R"(model m
 dim M <= 8

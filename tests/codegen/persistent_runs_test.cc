@@ -185,7 +185,7 @@ TEST(PersistentRuns, AreNotChosenForProductsOfManyWarps) {
               HasSubstr("launches, since their products want 16 warps"));
 }
 
-// As integers codes of e2m1 want 8, which launches of theirs are without.
+// As integers codes of e2m1 want 8 warps.
 TEST(PersistentRuns, AreChosenForIntegersOfCodebooks) {
   EXPECT_THAT(WhatIsChosen(R"({"intermediate_size": 4096, "quantization_config": {"quant_method": "compressed-tensors",
       "format": "mxfp4-pack-quantized", "quantization_status": "compressed", "ignore": ["lm_head"],
