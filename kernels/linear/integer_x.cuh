@@ -69,6 +69,19 @@ __device__ __forceinline__ void StoreDigits(u8* block, u32 column, const u32 (&w
   }
 }
 
+// Where sums of products with words begin: what the zero point of words is times the sum of a block, taken off.
+__device__ __forceinline__ void StoreBegin(IntegerBlockSums* to, i32 sum, float step) {
+  i64 rest = -static_cast<i64>(kCodeWordZero) * sum;
+  Vec<i32, 4> begin;
+#pragma unroll
+  for (int place = 0; place < 4; ++place) {
+    begin.v[place] = place == 3 ? static_cast<i32>(rest) : static_cast<i8>(rest);
+    rest = (rest - begin.v[place]) >> 8;
+  }
+  to->step = step;
+  *reinterpret_cast<Vec<i32, 4>*>(to + 1) = begin;
+}
+
 // Eight neighbours of a row, from column `column` on. Of parts Tile says what their sums become, PartOf. All lanes of a
 // warp call it, with neighbouring columns; those of a block are or are not there together.  row: of shared memory.
 // Tile: integer_tile.cuh.
@@ -107,15 +120,7 @@ __device__ __forceinline__ void StoreIntegers(u8* row, u32 column, bool is_there
   const float step = __uint_as_float(field == 255 ? 0x7fc00000u : (exponent - 21u) << 23);  // 1 / factor
   auto* const sums_at = reinterpret_cast<IntegerBlockSums*>(block + kX.SumsAt());
   if constexpr (kX.of_words) {
-    sums_at->step = step;
-    i64 rest = -static_cast<i64>(kCodeWordZero) * static_cast<i32>(sum);
-    Vec<i32, 4> begin;
-#pragma unroll
-    for (int place = 0; place < 4; ++place) {
-      begin.v[place] = place == 3 ? static_cast<i32>(rest) : static_cast<i8>(rest);
-      rest = (rest - begin.v[place]) >> 8;
-    }
-    *reinterpret_cast<Vec<i32, 4>*>(sums_at + 1) = begin;
+    StoreBegin(sums_at, static_cast<i32>(sum), step);
   } else if constexpr (kX.parts > 1) {
     auto* const of_parts = reinterpret_cast<typename Tile::OfPart*>(sums_at + 1);
     if constexpr (kSums) of_parts[column % kBlock / kPart] = Tile::PartOf(static_cast<i32>(sum));
