@@ -2,8 +2,9 @@
 //
 // What codes stand for less zero points, 16-bit floats hold exactly, or two of them do (code_pairs.cuh): that is what
 // tensor cores multiply, and scales are applied to the sums in f32. So nothing is rounded that the language does not
-// round. A zero point that is no code is taken off the sums: sum (q - z) x = sum q x - z sum x. Scales of f8 for less
-// columns than are multiplied at once are applied before: such a product of numbers of few bits is exact, too.
+// round, but for words (code_words.cuh). A zero point that is no code is taken off the sums: sum (q - z) x = sum q x -
+// z sum x. Scales of f8 for less columns than are multiplied at once are applied before: such a product of numbers of
+// few bits is exact, too.
 #pragma once
 #include "kernels/linear/code_pairs.cuh"
 #include "kernels/linear/integer_tile.cuh"
