@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <mutex>
 #include <numeric>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/on_all_cores.h"
 #include "base/status_macros.h"
@@ -15,10 +17,40 @@
 namespace llmc {
 namespace {
 
-// Of a kernel, without what it includes: others have up to 3 KB.
-constexpr size_t kLongText = 8000;
+// Of one core of 2025, by what the name of a kernel ends in.
+struct Seconds {
+  absl::string_view name;
+  double seconds;
+};
+constexpr Seconds kSeconds[] = {
+    {"_persistent_run", 3},
+    {"_prompt_gemm", 1.5},
+    {"_expert_gemm", 1.5},
+    {"_encoded_gemm", 0.8},
+    {"_paged_attention_prefill", 0.8},
+    {"_sample", 0.6},
+    {"_expert_small_gemm", 0.6},
+    {"_latent_attention", 0.5},
+    {"_streamed_gemm", 0.5},
+    {"_paged_attention_decode", 0.5},
+};
+constexpr double kOtherSeconds = 0.25;
+
+double SecondsOf(const KernelSource& kernel) {
+  const auto* const found = std::find_if(std::begin(kSeconds), std::end(kSeconds),
+                                         [&](const Seconds& s) { return absl::EndsWith(kernel.entry, s.name); });
+  return found == std::end(kSeconds) ? kOtherSeconds : found->seconds;
+}
 
 }  // namespace
+
+std::vector<size_t> CompileOrder(absl::Span<const KernelSource> kernels) {
+  std::vector<size_t> order(kernels.size());
+  std::iota(order.rbegin(), order.rend(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return SecondsOf(kernels[a]) > SecondsOf(kernels[b]); });
+  return order;
+}
 
 absl::StatusOr<std::vector<std::string>> CompileKernels(absl::Span<const KernelSource> kernels,
                                                         absl::Span<const SourceFile> headers,
@@ -26,31 +58,37 @@ absl::StatusOr<std::vector<std::string>> CompileKernels(absl::Span<const KernelS
   ASSIGN_OR_RETURN(const std::string compiler, NvrtcVersion());
   const CubinCache cache(options.cache_folder);
   std::vector<absl::StatusOr<std::string>> results(kernels.size(), absl::UnknownError("not compiled"));
-  std::mutex mutex;
-  int64_t done = 0;
+  std::vector<std::vector<SourceFile>> included(kernels.size());
+  std::vector<Digest> keys(kernels.size());
+  OnAllCores(kernels.size(), [&](size_t i) {
+    included[i] = IncludedFiles(kernels[i].text, headers);
+    keys[i] = CubinKey(kernels[i], included[i], compiler);
+    if (std::optional<std::string> found = cache.Find(keys[i]); found.has_value()) results[i] = *std::move(found);
+  });
+  std::vector<size_t> missing = CompileOrder(kernels);
+  missing.erase(std::remove_if(missing.begin(), missing.end(), [&](size_t i) { return results[i].ok(); }),
+                missing.end());
+  const auto total = static_cast<int64_t>(kernels.size());
+  int64_t done = total - static_cast<int64_t>(missing.size());
+  if (options.on_kernel && done > 0) options.on_kernel(done, total);
+  std::mutex entering, telling;
+  size_t next = 0;
   std::atomic<bool> stored = false;
-  // What takes longest should not begin when all else is compiled: kernels of many tasks, whose texts are long, and
-  // then the last ones, which are those of the longest prompts.
-  std::vector<size_t> order(kernels.size());
-  std::iota(order.rbegin(), order.rend(), size_t{0});
-  std::stable_partition(order.begin(), order.end(), [&](size_t i) { return kernels[i].text.size() > kLongText; });
-  OnAllCores(results.size(), [&](size_t place) {
-    const size_t i = order[place];
+  OnAllCores(missing.size(), [&](size_t) {
+    // One after another to the compiler, which reads one source at a time and lets them in as they come.
+    std::unique_lock<std::mutex> lock(entering);
+    const size_t i = missing[next++];
     const KernelSource& kernel = kernels[i];
-    const std::vector<SourceFile> included = IncludedFiles(kernel.text, headers);
-    const Digest key = CubinKey(kernel, included, compiler);
-    if (std::optional<std::string> found = cache.Find(key); found.has_value()) {
-      results[i] = *std::move(found);
-    } else {
-      results[i] = CompileToCubin(std::string(kernel.text), absl::StrCat(kernel.entry, ".cu"), kernel.target, included);
-      if (results[i].ok()) {
-        cache.Store(key, *results[i]);
-        stored = true;
-      }
+    results[i] = CompileToCubin(std::string(kernel.text), absl::StrCat(kernel.entry, ".cu"), kernel.target, included[i],
+                                [&] { lock.unlock(); });
+    if (lock.owns_lock()) lock.unlock();
+    if (results[i].ok()) {
+      cache.Store(keys[i], *results[i]);
+      stored = true;
     }
     if (!options.on_kernel) return;
-    const std::lock_guard<std::mutex> lock(mutex);
-    options.on_kernel(++done, static_cast<int64_t>(results.size()));
+    const std::lock_guard<std::mutex> tell(telling);
+    options.on_kernel(++done, total);
   });
   if (stored) cache.Trim();
   std::vector<std::string> cubins;

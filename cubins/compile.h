@@ -19,6 +19,10 @@ struct CompileOptions {
   std::function<void(int64_t done, int64_t total)> on_kernel;
 };
 
+// The order in which kernels are compiled: which takes longest, by what is known of kernels of its name, comes first.
+// Of equals the last one does, which is that of most rows.
+std::vector<size_t> CompileOrder(absl::Span<const KernelSource> kernels);
+
 // The cubins of kernels, in their order. The bytes do not depend on the cache. Errors are those of CompileToCubin, of
 // the first kernel that has one.
 absl::StatusOr<std::vector<std::string>> CompileKernels(absl::Span<const KernelSource> kernels,

@@ -89,7 +89,8 @@ absl::Span<const char* const> NvrtcFlags() {
 }
 
 absl::StatusOr<std::string> CompileToCubin(const std::string& source, const std::string& name, absl::string_view target,
-                                           absl::Span<const SourceFile> headers) {
+                                           absl::Span<const SourceFile> headers,
+                                           const std::function<void()>& on_begin) {
   if (!OpenedNvrtc().ok()) return OpenedNvrtc().status();
   const Nvrtc& nvrtc = *OpenedNvrtc();
   std::vector<std::string> strings;  // with a zero at the end
@@ -112,6 +113,7 @@ absl::StatusOr<std::string> CompileToCubin(const std::string& source, const std:
   const std::string architecture = absl::StrCat("--gpu-architecture=", target);
   std::vector<const char*> options = {architecture.c_str()};
   options.insert(options.end(), NvrtcFlags().begin(), NvrtcFlags().end());
+  if (on_begin) on_begin();
   result = nvrtc.compile(program, static_cast<int>(options.size()), options.data());
   absl::StatusOr<std::string> cubin = std::string();
   size_t size = 0;

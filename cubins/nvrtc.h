@@ -1,6 +1,7 @@
 // CUDA source to cubins, by NVRTC, which is opened when first needed. No GPU and no driver are needed.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -19,8 +20,10 @@ absl::Span<const char* const> NvrtcFlags();
 
 // The code of `source` for `target` ("sm_90a"); it may include `headers` and nothing else. `name` is the file that
 // errors show. NotFound: as NvrtcVersion; Internal: the source does not compile, with the compiler's log. Threads may
-// call it together.
+// call it together; NVRTC reads sources, about a tenth of the work, of one at a time. `on_begin`, if there is one, is
+// called when all is ready for it.
 absl::StatusOr<std::string> CompileToCubin(const std::string& source, const std::string& name, absl::string_view target,
-                                           absl::Span<const SourceFile> headers);
+                                           absl::Span<const SourceFile> headers,
+                                           const std::function<void()>& on_begin = nullptr);
 
 }  // namespace llmc

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "cubins/compile.h"
@@ -313,6 +314,14 @@ TEST(KernelResources, OfDamagedCodeAreAnErrorOrNumbers) {
     changed[at] = static_cast<char>(~changed[at]);
     (void)ResourcesOf({changed.data(), changed.size()});
   }
+}
+
+TEST(CompileOrder, BeginsWithWhatTakesLongest) {
+  const auto of = [](const std::string& entry) { return KernelSource{entry, "", "sm_90a"}; };
+  EXPECT_THAT(CompileOrder({of("k0_gemv"), of("k1_sample"), of("k2_persistent_run"), of("k3_gemv"),
+                            of("k4_prompt_gemm"), of("k5_prompt_gemm"), of("k6_rope")}),
+              ElementsAre(2, 5, 4, 1, 6, 3, 0));
+  EXPECT_THAT(CompileOrder({}), ElementsAre());
 }
 
 TEST_F(CubinCacheTest, ReportsProgressAndTheFirstError) {
