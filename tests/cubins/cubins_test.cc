@@ -324,6 +324,18 @@ TEST(CompileOrder, BeginsWithWhatTakesLongest) {
   EXPECT_THAT(CompileOrder({}), ElementsAre());
 }
 
+TEST(CompileToCubin, SaysWhenItBegins) {
+  if (!NvrtcVersion().ok()) GTEST_SKIP() << NvrtcVersion().status();
+  int begun = 0;
+  const auto begin = [&] { ++begun; };
+  EXPECT_TRUE(CompileToCubin(kTwoKernels, "two.cu", "sm_90a", {}, begin).ok());
+  EXPECT_EQ(begun, 1);
+  EXPECT_FALSE(CompileToCubin("nonsense", "wrong.cu", "sm_90a", {}, begin).ok());
+  EXPECT_EQ(begun, 2);
+  EXPECT_FALSE(CompileToCubin(std::string("\0", 1), "zero.cu", "sm_90a", {}, begin).ok());
+  EXPECT_EQ(begun, 2);
+}
+
 TEST_F(CubinCacheTest, ReportsProgressAndTheFirstError) {
   if (!NvrtcVersion().ok()) GTEST_SKIP() << NvrtcVersion().status();
   const KernelSource kernels[] = {
