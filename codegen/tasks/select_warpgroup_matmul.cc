@@ -121,8 +121,8 @@ Cut CutOf(const GatedProduct& product, const ProgramScope& scope) {
   const int64_t stages_of_block = tiles * CeilDiv(product.k, int64_t{Layout::kDepth}) / sms;
   cut.streams = most <= kFewRows && 4 * tiles < 3 * turns * sms && tiles * 4 <= kCounterBytes &&
                 (cut.layout.halves == 1 || stages_of_block >= 16);
-  // Two neighbouring tiles of the same rows, in every turn. Where the tiles of one turn have several rows of tiles, a
-  // cluster gains less than it takes to begin and to end.
+  // Two neighbouring tiles of the same rows, in every turn. To begin and to end a cluster takes 3.5 us, which the gate
+  // and up of the 8B gain; o and down, of fewer columns of tiles than multiprocessors, do not with few hundred rows.
   const bool shares_x = tiles > sms && tiles % 2 == 0 && sms % 2 == 0;
   if (cut.layout.halves == 2 && !cut.streams && shares_x) cut.cluster = 2;
   return cut;

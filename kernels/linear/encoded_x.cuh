@@ -160,7 +160,7 @@ struct EncodedX {
 template <class C>
 __device__ __forceinline__ void StoreOrdered(typename C::T* row, int term, const Vec<u32, 4>& eight) {
   using Pairs = CodePairs<typename C::T, typename C::Q>;
-  static_assert(sizeof(typename C::T) == 2, "pairs are words");
+  static_assert(sizeof(typename C::T) == 2 && C::kIn % kOrderedDepth<typename C::Q> == 0, "kIn: whole stages");
   u32* const to = reinterpret_cast<u32*>(row + OrderedPlace<typename C::T, typename C::Q>(term));
   const Vec<u32, 4> pairs = Pairs::kOfNeighbours ? eight : PairFourApart(eight);
 #pragma unroll

@@ -122,8 +122,8 @@ struct WarpgroupMatMulBody {
   __device__ __forceinline__ i32 Stages() const { return halves == C::kHalves ? C::kStages : kMostStages; }
   __device__ __forceinline__ i32 RowTiles() const { return (m + TileRows() - 1) / TileRows(); }
   __device__ __forceinline__ i32 Tiles() const { return RowTiles() * kColumnTiles; }
-  // Neighbours share columns of the weight; kGroup row tiles go through all columns, so that their x stays in the
-  // cache.
+  // The blocks of a cluster share rows of x, neighbours beyond it columns of the weight; kGroup row tiles go through
+  // all columns, so that their x stays in the cache.
   __device__ __forceinline__ Tile TileOf(i32 tile) const {
     if (C::kStreamK) return {0, tile * kTileOut};
     const i32 group = tile / (L::kGroup * kColumnTiles), rest = tile % (L::kGroup * kColumnTiles);

@@ -6,11 +6,14 @@
 
 namespace llmc {
 
+// Terms that are put in order together, those of a slab of the weight.
+template <class Q>
+inline constexpr int kOrderedDepth = EncodedGemmLayout{kCodeBits<Q>, 0, 0, 1, 1}.SlabDepth();
+
 // The place of element `at`, 0 or more, of a row or of rows one after the other, of T, for codes of Q.
 template <class T, class Q, class Index>
 __device__ __forceinline__ Index OrderedPlace(Index at) {
-  constexpr EncodedGemmLayout kLayout = {kCodeBits<Q>, 0, 0, 1, 1};
-  constexpr int kDepth = kLayout.SlabDepth(), kRun = kLayout.Run();
+  constexpr int kDepth = kOrderedDepth<Q>, kRun = kDepth / 4;
   constexpr bool kNeighbours = CodePairs<T, Q>::kOfNeighbours;
   const u32 term = static_cast<u32>(at) % kDepth, lane = term / kRun, e = term % kRun / 8, i = term % 8;
   const u32 pair = kNeighbours ? i / 2 : i % 4, second = kNeighbours ? i % 2 : i / 4;

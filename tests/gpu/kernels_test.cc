@@ -101,7 +101,9 @@ constexpr int64_t kSequences = 4;
 enum class Written { kApart, kMerged, kNormalized };
 
 // Rotary positions with the write to the cache, and attention over it.
-std::string RopeText(const std::string& type, const RopeForm& form, Written written, int64_t table_width) {
+// `most` tokens in a step: where there may be many, a team of threads turns several heads.
+std::string RopeText(const std::string& type, const RopeForm& form, Written written, int64_t table_width,
+                     int64_t most) {
   const bool merged = written != Written::kApart;
   const std::string slices = merged ? R"(
   %q = slice %qkv {axis = 1, start = [0], end = [WIDTH]}
@@ -130,7 +132,7 @@ std::string RopeText(const std::string& type, const RopeForm& form, Written writ
   return absl::StrReplaceAll(
       absl::StrCat(R"(model m
 dim S <= 16
-dim T <= 256
+dim T <= MOST
 state @kv0: paged[PAGES, SIZE] {k: TYPE[KV_HEADS, DIM], v: TYPE[KV_HEADS, DIM]}
 step main()",
                    inputs, R"(, %pos: i32[T], %f: f32[HALF], %slots: i32[T], %pages: i32[S, COLUMNS], %lens: i32[S],
@@ -142,6 +144,7 @@ step main()",
 }
 )"),
       {{"TYPE", type},
+       {"MOST", absl::StrCat(most)},
        {"ALL", absl::StrCat((form.heads + 2 * form.kv_heads) * form.head_dim)},
        {"K_END", absl::StrCat((form.heads + form.kv_heads) * form.head_dim)},
        {"KV_WIDTH", absl::StrCat(form.kv_heads * form.head_dim)},
@@ -158,7 +161,7 @@ step main()",
 
 // Tokens of sequences with and without a cached prefix, whose pages come in any order: what is written to the cache is
 // read by attention. With a window of 1 that is the token's own value, exactly; else all keys count.
-void ExpectRopeAgrees(const std::string& type, const RopeForm& form, Written written) {
+void ExpectRopeAgrees(const std::string& type, const RopeForm& form, Written written, int64_t most) {
   const int64_t tokens_of[] = {1, 7, form.page_size, 12}, cached[] = {3, 0, 1, 2 * form.page_size};
   const int64_t table_width = (12 + 2 * form.page_size) / form.page_size + 1, pages = kSequences * table_width;
   std::vector<int64_t> table(static_cast<size_t>(pages)), slots, pos, lens, starts = {0};
@@ -174,7 +177,7 @@ void ExpectRopeAgrees(const std::string& type, const RopeForm& form, Written wri
     starts.push_back(starts.back() + tokens_of[s]);
   }
   DeviceCase c;
-  c.text = RopeText(type, form, written, table_width);
+  c.text = RopeText(type, form, written, table_width, most);
   Tensor freq(DType::kF32, {form.rotary / 2});
   for (int64_t i = 0; i < freq.size(); ++i) {
     freq.SetFloat(i, std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(form.rotary)));
@@ -189,7 +192,8 @@ void ExpectRopeAgrees(const std::string& type, const RopeForm& form, Written wri
   // Of attention, as in attention_test.cc.
   c.by_row = true;
   if (type != "f32") c.tolerance = type == "f16" ? 1.0 / 512 : 1.0 / 64;
-  SCOPED_TRACE(absl::StrCat(type, " ", form.heads, " + 2 * ", form.kv_heads, " heads of ", form.head_dim));
+  SCOPED_TRACE(
+      absl::StrCat(type, " ", form.heads, " + 2 * ", form.kv_heads, " heads of ", form.head_dim, ", up to ", most));
   ExpectDeviceAgrees(c);
 }
 
@@ -200,8 +204,9 @@ TEST(Kernels, Rope) {
          {RopeForm{4, 2, 64, 64, 16, false}, RopeForm{3, 1, 80, 32, 5, true}, RopeForm{5, 5, 10, 6, 16, false},
           RopeForm{7, 7, 36, 20, 3, true}, RopeForm{3, 3, 5, 4, 1, false}, RopeForm{2, 1, 256, 256, 7, true}}) {
       for (const Written written : {Written::kApart, Written::kMerged, Written::kNormalized}) {
-        ExpectRopeAgrees(type, form, written);
+        ExpectRopeAgrees(type, form, written, 256);
       }
+      ExpectRopeAgrees(type, form, Written::kMerged, 4096);
     }
   }
 }

