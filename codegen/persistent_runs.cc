@@ -55,6 +55,7 @@ KernelCall InForm(const KernelCall& call, const KernelCall::Task::Form& form) {
       it->second = of_form;
     }
   }
+  for (KernelCall& part : made.parts) part = InForm(part, part.task->forms.back());
   return made;
 }
 
@@ -82,14 +83,14 @@ std::optional<RunCall> Arrange(const std::vector<KernelCall>& kinds, const Targe
     run.body_bytes = std::max(run.body_bytes, RoundUp(kind.task->body_bytes));
     most_forms = std::max(most_forms, kind.task->forms.size());
   }
-  // The fastest forms that leave room for a deep ring, or else for any.
+  // The fastest forms that leave room for a deep ring, or else for the deepest.
   std::optional<RunCall> best;
   for (size_t slower = 0; slower < most_forms; ++slower) {
     std::optional<RunCall> made = InForms(kinds, slower, run);
     if (!made.has_value()) continue;
     const int64_t room = target.shared_bytes - kRunSharedBytes - made->SharedBytes();
     made->stages = std::min(static_cast<int>(room / run.stage_bytes), kMostRunStages);
-    if (made->stages >= 2) best = std::move(made);
+    if (made->stages >= 2 && (!best.has_value() || made->stages > best->stages)) best = std::move(made);
     if (best.has_value() && best->stages >= kDeepRing) break;
   }
   return best;
@@ -143,7 +144,7 @@ void GiveAsOthersDo(std::vector<KernelCall>* calls, size_t first, size_t end) {
   for (size_t i = first; i < end; ++i) {
     KernelCall::Task& task = *(*calls)[i].task;
     // What attention makes would be in memory no more, and what turns heads gives nothing.
-    if (task.has_given || task.gives == nullptr || task.is_attention || task.turns_heads) continue;
+    if (task.has_given || task.gives.empty() || task.is_attention || task.turns_heads) continue;
     task.has_given = true;
     task.has_given = kinds.contains(TaskText((*calls)[i]));
   }

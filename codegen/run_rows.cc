@@ -11,6 +11,13 @@ namespace llmc {
 namespace {
 
 bool IsSame(const Value* a, const Value* b) { return ViewedValue(a) == ViewedValue(b); }
+bool IsOneOf(const Value* value, const std::vector<const Value*>& values) {
+  return absl::c_any_of(values, [&](const Value* one) { return IsSame(one, value); });
+}
+// In any order.
+bool AreSame(const std::vector<const Value*>& a, const std::vector<const Value*>& b) {
+  return a.size() == b.size() && absl::c_all_of(a, [&](const Value* value) { return IsOneOf(value, b); });
+}
 
 std::optional<int64_t> ConstantOf(const KernelCall& call, absl::string_view name) {
   for (const auto& [own, value] : call.constants) {
@@ -22,6 +29,21 @@ std::optional<int64_t> ConstantOf(const KernelCall& call, absl::string_view name
 const Value* CacheOf(const KernelCall& call) {
   const auto kv = absl::c_find_if(call.params, [](const KernelParam& param) { return param.name == "kv"; });
   return kv == call.params.end() ? nullptr : kv->arg.value;
+}
+
+// What does to heads what the call does.
+const KernelCall& AsOne(const KernelCall& call) { return call.task->as_one != nullptr ? *call.task->as_one : call; }
+
+// Numbers of parts where who takes them looks for them.
+void GiveInOrder(const std::vector<const Value*>& taken, KernelCall* call) {
+  int64_t at = 0;
+  for (const Value* value : taken) {
+    for (KernelCall& part : call->parts) {
+      if (!IsOneOf(value, part.task->gives)) continue;
+      part.constants.emplace_back("kGivenAt", at);
+      at += part.task->given_numbers;
+    }
+  }
 }
 
 // Whether one writes the keys and values that the other reads.
@@ -54,37 +76,40 @@ class RowPasser {
     KernelCall::Task& from = *calls_[giver].task;
     KernelCall::Task& to = *calls_[taker].task;
     // Tasks that turn heads are left out, or write to memory.
-    if (from.gives == nullptr || to.takes == nullptr || from.turns_heads || to.turns_heads) return false;
+    if (from.gives.empty() || to.takes.empty() || from.turns_heads || to.turns_heads) return false;
     KernelCall* between = taker > giver + 1 ? &calls_[giver + 1] : nullptr;
-    const Value* given = from.gives;
+    std::vector<const Value*> given = from.gives;
     if (between != nullptr) {
-      if (!IsSame(between->task->takes, given) || ReadersFrom(0, between->task->gives) != 1) return false;
+      if (!AreSame(between->task->takes, given) || ReadersFrom(0, between->task->gives) != 1) return false;
       given = between->task->gives;
     }
-    if (!IsSame(to.takes, given)) return false;
-    if (to.is_attention && !HaveSameCache(between != nullptr ? *between : calls_[giver], calls_[taker])) return false;
+    if (!AreSame(to.takes, given)) return false;
+    if (to.is_attention && !HaveSameCache(between != nullptr ? AsOne(*between) : calls_[giver], calls_[taker])) {
+      return false;
+    }
     // Attention writes nothing but the row.
-    const bool is_added = to.addend != nullptr && IsSame(to.addend, given);
+    const bool is_added = to.addend != nullptr && IsOneOf(to.addend, given);
     if (from.is_attention && (is_added || ReadersFrom(0, from.gives) != 1)) return false;
-    const bool is_kept = from.has_taken || from.takes == nullptr || ReadersFrom(giver + 1, from.takes) > 0;
+    const bool is_kept = from.has_taken || from.takes.empty() || ReadersFrom(giver + 1, from.takes) > 0;
     if (to.is_attention && !is_kept) return false;
     for (size_t i = giver + 1; i <= taker; ++i) {
       if (!ReadsWhatIsThere(i, giver)) return false;
     }
     from.has_given = to.has_taken = true;
+    GiveInOrder(between != nullptr ? between->task->takes : to.takes, &calls_[giver]);
     if (between != nullptr) {
-      to.before = std::make_shared<const KernelCall>(*between);
+      to.before = std::make_shared<const KernelCall>(AsOne(*between));
       between->task->is_left_out = true;
     }
     return true;
   }
 
-  // Tasks of the program from number `from` on that read a value.
-  int ReadersFrom(size_t from, const Value* value) const {
+  // Tasks of the program from number `from` on that read any of the values.
+  int ReadersFrom(size_t from, const std::vector<const Value*>& values) const {
     int readers = 0;
     for (size_t i = from; i < calls_.size(); ++i) {
       readers += absl::c_any_of(calls_[i].params, [&](const KernelParam& param) {
-        return param.arg.value != nullptr && !param.writes() && IsSame(param.arg.value, value);
+        return param.arg.value != nullptr && !param.writes() && IsOneOf(param.arg.value, values);
       });
     }
     return readers;
@@ -95,7 +120,7 @@ class RowPasser {
     const KernelCall& call = calls_[task];
     return absl::c_all_of(call.params, [&](const KernelParam& param) {
       const Value* value = param.arg.value;
-      if (value == nullptr || param.writes() || param.name == "kv" || IsSame(value, call.task->takes)) return true;
+      if (value == nullptr || param.writes() || param.name == "kv" || IsOneOf(value, call.task->takes)) return true;
       for (size_t i = last + 1; i-- > first_;) {
         const bool writes = absl::c_any_of(calls_[i].params, [&](const KernelParam& other) {
           return other.arg.value != nullptr && other.writes() && IsSame(other.arg.value, value);

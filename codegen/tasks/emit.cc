@@ -41,9 +41,13 @@ std::string ConfigText(const KernelCall& call) {
   return out;
 }
 
+// The arguments of its function.
+std::string PassedText(const KernelCall& call) {
+  return call.arguments.empty() ? absl::StrJoin(call.params, ", ", AddName) : call.arguments;
+}
+
 std::string BodyText(const KernelCall& call, absl::string_view context, absl::string_view part = "") {
-  return absl::StrCat("llmc::", call.function, part, "<Config>(", context, ", ",
-                      call.arguments.empty() ? absl::StrJoin(call.params, ", ", AddName) : call.arguments, ");\n");
+  return absl::StrCat("llmc::", call.function, part, "<Config>(", context, ", ", PassedText(call), ");\n");
 }
 
 std::string EntryText(const KernelCall& call, absl::string_view threads, const std::string& entry) {
@@ -120,35 +124,82 @@ std::string BeforeText(const KernelCall* before) {
   if (before == nullptr) return absl::StrCat(head, "    return llmc::NothingBefore();\n  }\n");
   const int words = static_cast<int>(before->params.size()) + kTileWords;
   return absl::StrCat(ConfigText(*before), "};\n", head, ArgumentsText(*before, -words), "    return llmc::BeforeOf",
-                      before->function, "<Config>(", absl::StrJoin(before->params, ", ", AddName), ");\n  }\n");
+                      before->function, "<Config>(", PassedText(*before), ");\n  }\n");
+}
+
+// `static constexpr bool` of a task.
+std::string FlagsText(const KernelCall& call) {
+  const KernelCall::Task& task = *call.task;
+  const auto name = [](bool is_so) { return is_so ? "true" : "false"; };
+  return absl::StrCat("kStreams = ", name(task.stage_bytes > 0), ", kWaits = ", name(call.pdl),
+                      ", kTakes = ", name(task.has_taken), ", kGives = ", name(task.has_given),
+                      ", kIsLeftOut = ", name(task.is_left_out), ", kFromLast = ", name(task.is_attention), ";\n");
+}
+
+std::string RunText(absl::string_view name, absl::string_view body) {
+  return absl::StrCat("  template <class Context>\n  static __device__ __forceinline__ void ", name,
+                      "(const Context& context, const llmc::u64* words) {\n", body, "  }\n");
+}
+
+// A task of bodies side by side: each is a task in a namespace of its own, whose tiles come behind those of the parts
+// before it, as its words do.
+std::string PartsText(const KernelCall& call) {
+  KernelCall launch = call;  // has parameters for sizes already
+  std::string parts, body;
+  int64_t tiles = 0;
+  for (size_t i = 0; i < launch.params.size(); ++i) {
+    const KernelParam& param = launch.params[i];
+    if (!absl::c_linear_search(call.sizes, param.name)) continue;
+    absl::StrAppend(&body, "    const auto ", param.name, " = llmc::OfWord<", param.type, ">::From(words[", i, "]);\n");
+  }
+  for (size_t i = 0; i < call.parts.size(); ++i) {
+    KernelCall part = call.parts[i];
+    part.task->has_taken = call.task->has_taken;
+    part.task->has_given = call.task->has_given;
+    absl::StrAppend(&parts, "namespace part", i, " {\n", TaskText(part), "}  // namespace part", i, "\n");
+    const auto first = absl::c_find_if(
+        call.params, [&](const KernelParam& param) { return absl::StartsWith(param.name, ParamOfPart(i, "")); });
+    const std::string own = absl::StrCat("words + ", first - call.params.begin());
+    const std::string tile =
+        i == 0 ? "context.tile" : absl::StrCat("context", i - 1, ".tile - context", i - 1, ".Tiles()");
+    const std::string all = part.task->tiles > 0 ? absl::StrCat(part.task->tiles, ", 1, 1")
+                                                 : launch.SizesText({part.grid.begin(), part.grid.end()});
+    tiles += part.task->tiles;
+    absl::StrAppend(&body, "    const auto context", i, " = context.template Of<part", i, "::Task>(", own, ", ", tile,
+                    ", ", all, ");\n");
+    const bool is_last = i + 1 == call.parts.size();
+    absl::StrAppend(&body,
+                    is_last ? "    " : absl::StrCat("    if (context", i, ".tile < context", i, ".Tiles()) {\n      "),
+                    part.task->stage_bytes > 0 ? "" : absl::StrCat("if (threadIdx.x < part", i, "::Task::kThreads) "),
+                    "part", i, "::Task::Run(context", i, ", ", own, ");\n", is_last ? "" : "      return;\n    }\n");
+  }
+  return absl::StrCat(parts, "struct Task {\n  static constexpr int kThreads = ", call.threads,
+                      ";\n  static constexpr bool ", FlagsText(call),
+                      tiles > 0 ? absl::StrCat("  static constexpr llmc::u32 kTiles = ", tiles, ";\n") : "",
+                      RunText("Run", body), "};\n");
 }
 
 }  // namespace
 
 std::string TaskText(const KernelCall& call) {
   const KernelCall::Task& task = *call.task;
-  const auto name = [](bool is_so) { return is_so ? "true" : "false"; };
-  const std::string flags =
-      absl::StrCat("kStreams = ", name(task.stage_bytes > 0), ", kWaits = ", name(call.pdl),
-                   ", kTakes = ", name(task.has_taken), ", kGives = ", name(task.has_given),
-                   ", kIsLeftOut = ", name(task.is_left_out), ", kFromLast = ", name(task.is_attention), ";\n");
   if (task.is_left_out) {
-    return absl::StrCat("struct Task {\n  static constexpr int kThreads = 32;\n  static constexpr bool ", flags,
-                        "};\n");
+    return absl::StrCat("struct Task {\n  static constexpr int kThreads = 32;\n  static constexpr bool ",
+                        FlagsText(call), "};\n");
   }
+  if (!call.parts.empty()) return PartsText(call);
   // In a scope of its own: both configurations have the same name.
   std::string before;
   if (task.has_taken && task.is_attention) {
     before = absl::StrCat("struct BeforeHeads {\n", BeforeText(task.before.get()), "};\n");
   }
   const auto function = [&](absl::string_view own, absl::string_view part) {
-    return absl::StrCat("  template <class Context>\n  static __device__ __forceinline__ void ", own,
-                        "(const Context& context, const llmc::u64* words) {\n", ArgumentsText(call, 0), "    ",
-                        BodyText(call, "context", part), "  }\n");
+    return RunText(own, absl::StrCat(ArgumentsText(call, 0), "    ", BodyText(call, "context", part)));
   };
   return absl::StrCat(
       before, ConfigText(call), call.apply,
-      "};\nstruct Task {\n  static constexpr int kThreads = Config::kThreads;\n  static constexpr bool ", flags,
+      "};\nstruct Task {\n  static constexpr int kThreads = Config::kThreads;\n  static constexpr bool ",
+      FlagsText(call),
       before.empty() ? ""
                      : absl::StrCat("  static __device__ __forceinline__ auto Before(const llmc::u64* words) {\n"
                                     "    return BeforeHeads::Before(words);\n  }\n",
@@ -160,9 +211,11 @@ std::string EmitRun(const RunCall& call, const std::string& entry) {
   std::set<std::string> includes = {"#include \"kernels/common/persistent_run.cuh\"\n"};
   std::string kinds, cases, ahead;
   for (size_t i = 0; i < call.kinds.size(); ++i) {
-    includes.insert(Include(call.kinds[i]));
-    absl::StrAppend(&kinds, "namespace task", i, " {\n", TaskText(call.kinds[i]), "}  // namespace task", i, "\n");
-    const KernelCall::Task& task = *call.kinds[i].task;
+    const KernelCall& kind = call.kinds[i];
+    if (kind.parts.empty()) includes.insert(Include(kind));
+    for (const KernelCall& part : kind.parts) includes.insert(Include(part));
+    absl::StrAppend(&kinds, "namespace task", i, " {\n", TaskText(kind), "}  // namespace task", i, "\n");
+    const KernelCall::Task& task = *kind.task;
     if (!task.is_attention || !task.has_taken) continue;
     absl::StrAppend(&ahead, "      case ", i, ": return llmc::RunAhead<Run, task", i, "::Task>(place, words);\n");
   }

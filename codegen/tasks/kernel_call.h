@@ -139,15 +139,20 @@ struct KernelCall {
 
     // What it can take as a tagged row (kernels/common/tagged_row.cuh) if the task before gives it, and what it can
     // give, of so many numbers. With heads of queries come those of keys and values of the same token.
-    const Value* takes = nullptr;
-    const Value* gives = nullptr;
+    // Several values are one behind the other.
+    std::vector<const Value*> takes, gives;
     int64_t given_numbers = 0;
     // Another value that it reads of what tasks have made: by the block that has made it, if it makes the same columns.
     const Value* addend = nullptr;
     // Of its result, and of them what a block makes, one block after the other; 0: otherwise.
     int64_t columns = 0, block_columns = 0;
+    int64_t column_bytes = 0;  // of the weight that it streams
+    // Of a part of a call: how many there are of it in a run, if not as many as in a launch of the call.
+    int64_t tiles = 0;
     bool is_attention = false;
     bool turns_heads = false;  // it makes of heads what attention can make of them itself
+    // Of parts that turn heads: one body that does so, of the call's parameters, for attention to do it; else the call.
+    std::shared_ptr<const KernelCall> as_one;
 
     // What becomes of these in a run.
     bool has_taken = false, has_given = false, is_left_out = false;

@@ -84,8 +84,8 @@ KernelCall::Task DecodeTaskOf(const PagedAttention& op, const Value* out, const 
   KernelCall::Task task{.body_bytes = 16};
   if (is_one_sequence && tokens == 1 && sizes.element_bytes == 2 && !sizes.kv.is_encoded()) {
     task.is_attention = true;
-    task.takes = op.q;
-    task.gives = out;
+    task.takes = {op.q};
+    task.gives = {out};
     task.given_numbers = out->type.shape[1].value();
     // Heads of queries, a key and a value.
     task.body_bytes += static_cast<int>((sizes.group + 2) * layout.Dim() * sizes.element_bytes);

@@ -77,8 +77,8 @@ bool AreWords(const EncodingFormat& format) {
 }
 
 // Columns of x that share an exponent where it becomes integers; 0 where it does not. Of two rows they take as long as
-// floats or longer (H100).
-int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk) {
+// floats or longer (H100).  warps: that share a stage of superblocks.
+int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk, int64_t warps = kNarrowWarps) {
   const WeightParts& weight = parts.weight;
   const bool has_integers = parts.is_decoded() && !weight.has_coded_x() && BytesOfX(parts) == 2 && parts.most_rows == 1;
   if (!has_integers) return 0;
@@ -86,7 +86,7 @@ int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk) {
     // Of small stages halves of superblocks, so that there is work for all warps.
     constexpr int64_t kBlock = 256;
     if (chunk % kBlock != 0) return 0;
-    return chunk / kBlock < kNarrowWarps ? kBlock / 2 : kBlock;
+    return chunk / kBlock < warps ? kBlock / 2 : kBlock;
   }
   if (weight.bits() != 4) return 0;
   if (AreWords(*weight.format)) {
@@ -321,7 +321,11 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
   if (form.x_in_ring && !fits) return std::nullopt;
   const bool is_better =
       fits && (form.x_in_ring || whole->chunk > form.chunk || whole->integer_block > form.integer_block);
-  const GemvLayout layout = is_better ? *whole : LayoutOf(parts, form.chunk, form.integer_block);
+  GemvLayout layout = is_better ? *whole : LayoutOf(parts, form.chunk, form.integer_block);
+  // Superblocks are whole for fewer warps.
+  if (parts.weight.superblock != nullptr && layout.integer_block > 0) {
+    layout = LayoutOf(parts, layout.chunk, IntegerBlockOf(parts, layout.chunk, kWideWarps));
+  }
   const bool is_small = IsOfSmallCopies(parts, layout);
   KernelCall::Task task;
   task.has_parts = layout.scale_bits + layout.zero_bits > 0;
@@ -334,6 +338,7 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
   task.stage_bytes = static_cast<int>(layout.StageBytes());
   task.columns = ColumnsOf(parts);
   task.block_columns = form.rows;
+  task.column_bytes = parts.n / task.columns * (parts.k / layout.chunk) * layout.RowBytes();
   task.forms = {
       {.threads = 32 * (task.math_warps + copying_warps),
        .arena_bytes = static_cast<int>(layout.KeptBytes()),
@@ -344,9 +349,9 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
     if (form.integer_block == 0 && HasPairTable(parts)) task.forms[0].constants.push_back({"kPairTable", 0});
   }
   if (parts.most_rows == 1 && BytesOfX(parts) == 2 && parts.x->type.dtype == parts.dtype) {
-    task.takes = parts.x;
+    task.takes = {parts.x};
     const bool has_numbers = !parts.qkv.has_value() || !KvPagesOf(parts.qkv->kv).is_encoded();
-    if (parts.out->type.dtype == parts.dtype && has_numbers) task.gives = parts.out;
+    if (parts.out->type.dtype == parts.dtype && has_numbers) task.gives = {parts.out};
     task.given_numbers = parts.qkv.has_value() ? parts.n : ColumnsOf(parts);
     task.addend = parts.addend;
   }

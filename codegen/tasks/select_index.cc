@@ -101,7 +101,7 @@ Calls SelectGather(const Node& node, const ProgramScope& scope) {
   call.arguments = "out, x, indices, outer, count, axis, inner, {device_error, first_device_error}";
   call.task = AsTask(call);
   if (is_row) {
-    call.task->gives = node.results[0];
+    call.task->gives = {node.results[0]};
     call.task->columns = call.task->given_numbers = inner.number();
     call.task->block_columns = vectors;
   }

@@ -62,7 +62,49 @@ Calls SelectRope(const KernelBody& body, const ProgramScope&) {
                  Float(op.scale, "scale")};
   call.arguments = absl::StrCat("out, ", StridedRowsText(*x, "x", false, &call), ", pos, inv_freq, scale");
   SetGrid(out->type.shape[0], out->type.shape[1].value() / op.head_dim, op.head_dim, &call);
+  call.task = AsTask(call);
   return std::vector<DeviceCall>{call};
+}
+
+void AddTurningOfHeads(const KernelCall& call, KernelCall::Task* task) {
+  const auto part = [&](absl::string_view function) {
+    return absl::c_find_if(call.parts, [&](const KernelCall& one) { return one.function == function; });
+  };
+  const auto queries = part("Rope"), keys = part("RopeWrite");
+  if (call.parts.size() != 2 || queries == call.parts.end() || keys == call.parts.end()) return;
+  const auto arg = [](const KernelCall& of, absl::string_view name) -> const KernelArg& {
+    return absl::c_find_if(of.params, [&](const KernelParam& param) { return param.name == name; })->arg;
+  };
+  const auto constant = [](const KernelCall& of, absl::string_view name) -> int64_t {
+    const auto it = absl::c_find_if(of.constants, [&](const auto& one) { return one.first == name; });
+    return it == of.constants.end() ? 0 : it->second;
+  };
+  const auto is_same = [&](absl::string_view name) { return constant(*queries, name) == constant(*keys, name); };
+  const Value *q = arg(*queries, "x").value, *k = arg(*keys, "k").value, *v = arg(*keys, "v").value;
+  // Codes of keys have scales; queries may be some of the columns of what they are read from.
+  const bool fits = !keys->task->body_bytes && queries->types == keys->types && is_same("kHeadDim") &&
+                    is_same("kRotary") && is_same("kInterleaved") &&
+                    q->type.shape.back() == Dim(constant(*queries, "kHeads") * constant(*queries, "kHeadDim")) &&
+                    arg(*queries, "pos").value == arg(*keys, "pos").value &&
+                    arg(*queries, "inv_freq").value == arg(*keys, "inv_freq").value &&
+                    arg(*queries, "scale").number == arg(*keys, "scale").number;
+  if (!fits) return;
+  // What RopeKvWrite does, with the parameters of both parts.
+  KernelCall one = *keys;
+  one.function = "RopeKvWrite";
+  one.AddConstants({{"kHeads", constant(*queries, "kHeads")}});
+  one.params = call.params;
+  const std::string of_queries = absl::StrCat("p", queries - call.parts.begin(), "_");
+  const std::string of_keys = absl::StrCat("p", keys - call.parts.begin(), "_");
+  for (KernelParam& param : one.params) {
+    if (param.name == of_keys + "kv") param.name = "kv";
+  }
+  one.arguments = absl::StrCat(of_queries, "out, kv, ", of_queries, "x, ", of_keys, "pos, ", of_keys, "inv_freq, ",
+                               of_keys, "slots, ", of_keys, "scale");
+  task->as_one = std::make_shared<const KernelCall>(one);
+  task->takes = {q, k, v};
+  task->gives = {arg(*queries, "out").value};
+  task->turns_heads = true;
 }
 
 namespace {
@@ -97,8 +139,8 @@ KernelCall RopeWriteCall(const QkvParts& parts, const ProgramScope& scope) {
   // The heads of a block, on their way to codes.
   if (kv.is_encoded()) call.task->body_bytes = static_cast<int>(call.threads * kv.head_dim() * 4);
   if (is_merged && !kv.is_encoded()) {
-    call.task->takes = parts.qkv;
-    call.task->gives = parts.out;
+    call.task->takes = {parts.qkv};
+    call.task->gives = {parts.out};
     call.task->turns_heads = true;
   }
   return call;

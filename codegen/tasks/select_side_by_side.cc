@@ -75,6 +75,63 @@ std::vector<KernelCall> FormsOf(const KernelBody& part, const ProgramScope& scop
   return forms;
 }
 
+// How many columns a block has of each of several products, if each block has those of one: so many that all read
+// about as much.
+void ShareBlocks(int64_t blocks, std::vector<KernelCall>* parts) {
+  int64_t bytes = 0, step = 0;
+  for (const KernelCall& part : *parts) {
+    bytes += part.task->columns * part.task->column_bytes;
+    step = std::max(step, part.task->column_bytes);
+  }
+  int64_t needed = blocks + 1;
+  for (int64_t most = (bytes + blocks - 1) / blocks; needed > blocks; most += step) {
+    needed = 0;
+    for (KernelCall& part : *parts) {
+      KernelCall::Task& task = *part.task;
+      task.block_columns = std::max<int64_t>(most / task.column_bytes, 1);
+      task.tiles = (task.columns + task.block_columns - 1) / task.block_columns;
+      needed += task.tiles;
+    }
+  }
+  for (KernelCall& part : *parts) part.task->forms[0].constants.emplace_back("kRows", part.task->block_columns);
+}
+
+// The call as a task of a persistent launch: products with blocks of their own, which take one row and give one, or
+// bodies that stream nothing.
+std::optional<KernelCall::Task> TaskOfParts(const Target& target, KernelCall* call) {
+  KernelCall::Task task;
+  bool is_first = true, has_row = true;
+  KernelCall::Task::Form form;
+  for (const KernelCall& part : call->parts) {
+    if (!part.task.has_value() || part.task->forms.size() != 1) return std::nullopt;
+    const KernelCall::Task& own = *part.task;
+    if (!is_first && (own.stage_bytes > 0) != (task.stage_bytes > 0)) return std::nullopt;
+    form.threads = std::max(form.threads, own.forms[0].threads);
+    form.arena_bytes = std::max(form.arena_bytes, own.forms[0].arena_bytes);
+    task.body_bytes = std::max(task.body_bytes, own.body_bytes);
+    task.stage_bytes = std::max(task.stage_bytes, own.stage_bytes);
+    task.math_warps = std::max(task.math_warps, own.math_warps);
+    task.has_parts = task.has_parts || own.has_parts;
+    has_row = has_row && own.stage_bytes > 0 && own.gives.size() == 1 && (is_first || own.takes == task.takes) &&
+              own.addend == nullptr;
+    if (is_first) task.takes = own.takes;
+    task.gives.insert(task.gives.end(), own.gives.begin(), own.gives.end());
+    task.given_numbers += own.given_numbers;
+    is_first = false;
+  }
+  task.forms = {form};
+  if (!has_row) {
+    task.takes.clear();
+    task.gives.clear();
+  }
+  if (task.stage_bytes > 0) {
+    if (static_cast<int64_t>(call->parts.size()) > target.sms) return std::nullopt;
+    ShareBlocks(target.sms, &call->parts);
+  }
+  AddTurningOfHeads(*call, &task);
+  return task;
+}
+
 }  // namespace
 
 Calls SelectSideBySide(const KernelBody& body, const ProgramScope& scope) {
@@ -102,6 +159,7 @@ Calls SelectSideBySide(const KernelBody& body, const ProgramScope& scope) {
         parts, [&](const KernelCall& a, const KernelCall& b) { return MostBlocks(a, scope) < MostBlocks(b, scope); });
     KernelCall call{.pdl = true};
     for (const KernelCall& part : parts) call.AddPart(part);
+    call.task = TaskOfParts(scope.target, &call);
     return std::vector<DeviceCall>{call};
   }
   return Misfit{"parts of which one needs more shared memory than others of many blocks", "parts that need as much"};

@@ -130,6 +130,12 @@ struct RunContext {
   __device__ __forceinline__ u32 TilesX() const { return x; }
   __device__ __forceinline__ u32 TilesY() const { return y; }
   __device__ __forceinline__ u32 TilesZ() const { return z; }
+  __device__ __forceinline__ u32 Tiles() const { return x * y * z; }
+  // Of one of several bodies side by side: its words, and this tile among its own and those of what comes behind it.
+  template <class Part>
+  __device__ __forceinline__ auto Of(const u64* own, u32 of_part, u32 own_x, u32 own_y, u32 own_z) const {
+    return RunContext<R, kRole_, Part>{place, own, of_part, own_x, own_y, own_z};
+  }
   __device__ __forceinline__ void Wait() const { WaitAt(&place.shared.begun, place.task & 1); }
   __device__ __forceinline__ void Sync() const { SyncThreads<1, kThreads>(); }
 
@@ -178,12 +184,18 @@ struct RunContext {
 // Task::kThreads, of its Config; Task::Run(context, words of the arguments); Task::kStreams: it streams a weight;
 // Task::kWaits: its body waits itself; Task::kTakes, kGives: a row;
 // Task::kIsLeftOut: the next task does it, too.
-// Task::kFromLast: its first tile is the last block's. Products of fewer tiles than there are blocks leave the last
-// ones out, which are then at their attention before the others.
+// Task::kTiles: how many there are, if its words do not say it. Task::kFromLast: its first tile is the last block's.
+// Products of fewer tiles than there are blocks leave the last ones out, which are then at their attention before the
+// others.
 template <class R, class Task>
 __device__ __forceinline__ u32 FirstTile() {
   return Task::kFromLast ? R::kBlocks - 1 - blockIdx.x : blockIdx.x;
 }
+
+template <class Task, class = void>
+inline constexpr u32 kTilesOf = 0;
+template <class Task>
+inline constexpr u32 kTilesOf<Task, decltype(static_cast<void>(Task::kTiles))> = Task::kTiles;
 
 template <Role kRole, class R, class Task>
 __device__ __forceinline__ void RunTask(RunPlace<R>& place, const u64* words) {
@@ -192,7 +204,9 @@ __device__ __forceinline__ void RunTask(RunPlace<R>& place, const u64* words) {
   if constexpr (Task::kIsLeftOut) {
     if (kComputes && threadIdx.x == 0) place.shared.is_there[place.task & 1] = true;
   } else if constexpr (kComputes || Task::kStreams) {
-    const u32 x = static_cast<u32>(words[0]), y = static_cast<u32>(words[1]), z = static_cast<u32>(words[2]);
+    constexpr u32 kTiles = kTilesOf<Task>;
+    const u32 x = kTiles > 0 ? kTiles : static_cast<u32>(words[0]), y = kTiles > 0 ? 1 : static_cast<u32>(words[1]);
+    const u32 z = kTiles > 0 ? 1 : static_cast<u32>(words[2]);
     if constexpr (kComputes && !Task::kStreams) {
       if (threadIdx.x >= kThreads) {
         if constexpr (Task::kGives) ++place.given;

@@ -174,7 +174,8 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
         if constexpr (kReadsBack) read_back.Begin(stored);
         if constexpr (kGivesRow<Context>) {
 #pragma unroll
-          for (int i = 0; i < stored.kSize; ++i) context.Given().Give(stored.places[i], stored.numbers[i]);
+          for (int i = 0; i < stored.kSize; ++i)
+            context.Given().Give(kGivenAt<C> + stored.places[i], stored.numbers[i]);
         }
       }
       if constexpr (C::kRows > kTurns * S::kTileOut) prepare(tile + kTurns * S::kTileOut);

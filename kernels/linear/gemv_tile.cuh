@@ -14,6 +14,12 @@ inline constexpr int kIntegerBlock = 0;
 template <class C>
 inline constexpr int kIntegerBlock<C, typename VoidOf<decltype(C::kIntegerBlock)>::Type> = C::kIntegerBlock;
 
+// C::kGivenAt: where the results begin in the row that a persistent launch passes on; 0, if it is not there.
+template <class C, class = void>
+inline constexpr int kGivenAt = 0;
+template <class C>
+inline constexpr int kGivenAt<C, typename VoidOf<decltype(C::kGivenAt)>::Type> = C::kGivenAt;
+
 // C::kPairTable: whether pairs of numbers are looked up by bytes of codes; no, if it is not there.
 template <class C, class = void>
 inline constexpr bool kPairTable = false;

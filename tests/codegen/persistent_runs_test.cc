@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -123,7 +124,8 @@ TEST(PersistentRuns, AreNotChosenWhereTheyAreNoGain) {
 
 // What a plan says of its step of one sequence, for `target` but with so little to read that one launch is faster.
 // `kernels` gets the texts of all kernels.
-std::string WhatIsChosen(const char* changes, Target target = *FindTarget("sm_90a"), std::string* kernels = nullptr) {
+std::string WhatIsChosen(const char* changes, Target target = *FindTarget("sm_90a"), std::string* kernels = nullptr,
+                         StepForm steps = StepForm::kAuto) {
   ModelSource source;
   source.path = absl::StrCat(testing::TempDir(), "/chosen-", getpid());
   source.random_weights = true;
@@ -137,9 +139,10 @@ std::string WhatIsChosen(const char* changes, Target target = *FindTarget("sm_90
   std::filesystem::remove_all(source.path);
   EXPECT_TRUE(model.ok()) << model.status();
   if (!model.ok()) return "";
-  const auto options = MakePlanOptions(**model, source, {.targets = {target}, .generates = false}, ledger);
+  auto options = MakePlanOptions(**model, source, {.targets = {target}, .generates = false}, ledger);
   EXPECT_TRUE(options.ok()) << options.status();
   if (!options.ok()) return "";
+  options->device.steps = steps;
   std::string sources;
   plan::Lowering lowering;
   const auto manifest = MakeManifest(**model, *options, &sources, &lowering);
@@ -179,6 +182,19 @@ TEST(PersistentRuns, AreNotChosenWithAShortRing) {
               testing::ContainsRegex("launches, since there is room for [2-4] stages, which run dry"));
 }
 
+// Asked for, they have the fastest forms beside which the ring is as deep.
+TEST(PersistentRuns, HaveWideAttentionBesideAShortRing) {
+  Target target = *FindTarget("sm_90a");
+  target.shared_bytes = 178'000;
+  std::string kernels;
+  EXPECT_THAT(
+      WhatIsChosen(R"({"hidden_size": 4096, "intermediate_size": 4096})", target, &kernels, StepForm::kPersistent),
+      HasSubstr("one launch, with a ring of 4 stages"));
+  const std::string attention = kernels.substr(kernels.find("struct BeforeHeads {"));
+  const std::string config = attention.substr(attention.find("static constexpr int kTile = "), 200);
+  EXPECT_THAT(config, HasSubstr("kThreads = 128;"));
+}
+
 TEST(PersistentRuns, AreNotChosenForProductsOfManyWarps) {
   EXPECT_THAT(WhatIsChosen(R"({"intermediate_size": 4096, "quantization_config": {"quant_method": "gptq", "bits": 3,
       "group_size": 64, "sym": true, "desc_act": false}})"),
@@ -203,6 +219,24 @@ TEST(PersistentRuns, HaveAsManyTasksWithOuterScales) {
       "weights": {"num_bits": 4, "type": "float", "symmetric": true, "strategy": "tensor_group", "group_size": 16,
       "dynamic": false, "scale_dtype": "torch.float8_e4m3fn"}}}}})"),
               testing::ContainsRegex("tasks 1 to 33 are one launch"));
+}
+
+// Values and downs of more bits: products side by side, each with blocks of its own, and heads that attention turns.
+TEST(PersistentRuns, AreOfWeightsInDifferentEncodings) {
+  std::string kernels;
+  const std::string lines = WhatIsChosen(R"({"hidden_size": 1024, "num_attention_heads": 8, "head_dim": 128,
+          "quantization_config": {"quant_method": "compressed-tensors", "format": "pack-quantized",
+          "quantization_status": "compressed", "ignore": ["lm_head"], "config_groups": {
+          "group_0": {"targets": ["re:.*[qkopg][_a].*proj"], "weights": {"num_bits": 4, "type": "int",
+          "symmetric": true, "strategy": "group", "group_size": 128, "dynamic": false}},
+          "group_1": {"targets": ["re:.*v_proj", "re:.*down_proj"], "weights": {"num_bits": 8, "type": "int",
+          "symmetric": true, "strategy": "group", "group_size": 128, "dynamic": false}}}}})",
+                                         *FindTarget("sm_90a"), &kernels);
+  // Six tasks a layer, of which attention does one itself, before and behind them a lookup and the head.
+  EXPECT_THAT(lines, HasSubstr("tasks 1 to 39 are one launch"));
+  EXPECT_THAT(lines, HasSubstr("; 31 of them give what they make to the next"));
+  EXPECT_TRUE(absl::StrContains(kernels, "kTiles = 124;")) << "of 132 blocks, each with some 12 KB";
+  EXPECT_TRUE(absl::StrContains(kernels, "return llmc::BeforeOfRopeKvWrite<Config>(p"));
 }
 
 TEST(PersistentRuns, AreChecked) {

@@ -1,8 +1,10 @@
 // Which tasks of a persistent launch pass rows of numbers.
 #include "codegen/run_rows.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,7 +23,7 @@ class RunRows : public testing::Test {
   void AddProduct(const Value& x, const Value& out, int64_t rows = 8, const Value* addend = nullptr) {
     KernelCall call;
     call.params = {Writes(out), Reads(x)};
-    call.task.emplace() = {.forms = {{.threads = 288}}, .stage_bytes = 1024, .takes = &x, .gives = &out};
+    call.task.emplace() = {.forms = {{.threads = 288}}, .stage_bytes = 1024, .takes = {&x}, .gives = {&out}};
     call.task->addend = addend;
     call.task->columns = 1024;
     call.task->block_columns = rows;
@@ -36,14 +38,14 @@ class RunRows : public testing::Test {
   void AddRope(const Value& qkv, const Value& q) {
     KernelCall call;
     call.params = {Writes(q), Reads(qkv, "qkv")};
-    call.task.emplace() = {.takes = &qkv, .gives = &q, .turns_heads = true};
+    call.task.emplace() = {.takes = {&qkv}, .gives = {&q}, .turns_heads = true};
     calls_.push_back(call);
     AddCache(cache_, /*writes=*/true);
   }
   void AddAttention(const Value& q, const Value& out, int64_t keys_at = 0) {
     KernelCall call;
     call.params = {Writes(out), Reads(q, "q")};
-    call.task.emplace() = {.takes = &q, .gives = &out, .is_attention = true};
+    call.task.emplace() = {.takes = {&q}, .gives = {&out}, .is_attention = true};
     calls_.push_back(call);
     AddCache(cache_, /*writes=*/false, keys_at);
   }
@@ -95,7 +97,7 @@ TEST_F(RunRows, AreTakenIfTheSameBlocksHaveLookedUpTheAddend) {
     calls_.clear();
     KernelCall gather;
     gather.params = {Writes(b_), Reads(a_)};
-    gather.task.emplace() = {.forms = {{.threads = 32}}, .gives = &b_};
+    gather.task.emplace() = {.forms = {{.threads = 32}}, .gives = {&b_}};
     gather.task->columns = 1024;
     gather.task->block_columns = columns_of_block;
     calls_.push_back(gather);
@@ -136,11 +138,44 @@ TEST_F(RunRows, LeaveOutWhatAttentionDoesItself) {
   EXPECT_TRUE(calls_[3].task->before->task->turns_heads);
 }
 
+// Products side by side give one row, in which their numbers lie as who takes them looks for them.
+TEST_F(RunRows, AreOfProductsSideBySide) {
+  Value q, k, v;
+  AddProduct(a_, b_);
+  KernelCall products;
+  products.task.emplace() = {.stage_bytes = 1024, .takes = {&b_}, .gives = {&v, &q, &k}};
+  for (const Value* part : products.task->gives) {
+    KernelCall product;
+    product.task.emplace() = {
+        .stage_bytes = 1024, .takes = {&b_}, .gives = {part}, .given_numbers = part == &q ? 64 : 16};
+    products.parts.push_back(product);
+  }
+  products.params = {Reads(b_), Writes(q), Writes(k), Writes(v)};
+  calls_.push_back(products);
+  KernelCall turns, as_one;
+  turns.params = {Writes(c_), Reads(q), Reads(k), Reads(v)};
+  turns.task.emplace() = {.takes = {&q, &k, &v}, .gives = {&c_}, .turns_heads = true};
+  as_one.function = "RopeKvWrite";
+  calls_.push_back(as_one);
+  AddCache(cache_, /*writes=*/true);
+  turns.task->as_one = std::make_shared<const KernelCall>(calls_.back());
+  calls_.back() = turns;
+  AddAttention(c_, d_);
+  AddProduct(d_, e_);
+  EXPECT_EQ(Pass(), (Flags{"g", "tg", "-", "tg", "t"}));
+  const std::vector<int64_t> places = {80, 0, 64};  // of v, q, k
+  for (size_t i = 0; i < places.size(); ++i) {
+    EXPECT_THAT(calls_[1].parts[i].constants, testing::Contains(testing::Pair("kGivenAt", places[i])));
+  }
+  ASSERT_NE(calls_[3].task->before, nullptr);
+  EXPECT_EQ(calls_[3].task->before->function, "RopeKvWrite");
+}
+
 // A task that turns heads writes to memory alone.
 TEST_F(RunRows, AreNotGivenByWhatTurnsHeads) {
   AddProduct(a_, b_);
   AddProduct(b_, c_);
-  calls_.back().task->gives = nullptr;
+  calls_.back().task->gives.clear();
   AddRope(c_, d_);
   AddAttention(d_, e_);
   AddProduct(c_, f_);  // queries, keys and values are kept

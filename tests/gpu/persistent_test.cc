@@ -13,12 +13,16 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "ir/encoding.h"
 #include "nlohmann/json.hpp"
 #include "runtime/device/cuda_executor.h"
 #include "runtime/plan/plan.h"
+#include "tests/frontend/gguf_bytes.h"
 #include "tests/gpu/device_check.h"
 #include "tests/gpu/logits.h"
+#include "tests/gpu/op_case_parts.h"
 #include "tests/shared_data.h"
 #include "tests/small_config.h"
 #include "tests/tools/run_command.h"
@@ -149,15 +153,14 @@ std::vector<std::vector<float>> LogitsOfSteps(const std::string& path, int promp
   return logits;
 }
 
-// With random weights, in one launch and in many. What the kernel of the run has is in `dump`.
-// With 48 steps after each prompt, past the ends of pages, of windows, and of what one block attends to.
-void ExpectLogitsOfLaunches(const std::string& name, const nlohmann::json& config, const std::string& dump,
-                            const std::vector<int>& prompts = {1, 5, 60, 300}) {
-  const std::string model = TempFolder() + "/" + name;
-  std::filesystem::create_directories(model);
-  std::ofstream(model + "/config.json") << config;
-  const std::string launches = Compile(model, "launches", {"--random-weights"});
-  const std::string persistent = Compile(model, "persistent", {"--random-weights", "--dump-ir=" + dump});
+// In one launch and in many. With 48 steps after each prompt, past the ends of pages, of windows, and of what one block
+// attends to.
+void ExpectLogitsOfLaunches(const std::string& name, const std::string& model, const std::vector<std::string>& options,
+                            const std::string& dump, const std::vector<int>& prompts = {1, 5, 60, 300}) {
+  const std::string launches = Compile(model, "launches", options);
+  std::vector<std::string> more = options;
+  more.push_back("--dump-ir=" + dump);
+  const std::string persistent = Compile(model, "persistent", more);
   EXPECT_EQ(RunsOf(persistent).count, 1);
   EXPECT_GE(RunsOf(persistent).tasks, 14) << "five tasks a layer, or four";
   double most = 0;
@@ -173,6 +176,15 @@ void ExpectLogitsOfLaunches(const std::string& name, const nlohmann::json& confi
     }
   }
   std::cout << name << ": logits differ by " << most << " at the most\n";
+}
+
+// With random weights. What the kernel of the run has is in `dump`.
+void ExpectLogitsOfLaunches(const std::string& name, const nlohmann::json& config, const std::string& dump,
+                            const std::vector<int>& prompts = {1, 5, 60, 300}) {
+  const std::string model = TempFolder() + "/" + name;
+  std::filesystem::create_directories(model);
+  std::ofstream(model + "/config.json") << config;
+  ExpectLogitsOfLaunches(name, model, {"--random-weights"}, dump, prompts);
 }
 
 // Threads without part in a task count its rows all the same: else they wait for numbers of another row from the second
@@ -286,6 +298,102 @@ INSTANTIATE_TEST_SUITE_P(
                 "targets": ["Linear"], "format": "float-quantized", "weights": {"num_bits": 8, "type": "float",
                 "symmetric": true, "strategy": "channel", "dynamic": false}}}}})"})),
     [](const auto& info) { return absl::StrCat(std::get<0>(info.param).name, "_", std::get<1>(info.param).name); });
+
+// ---- products side by side whose weights are encoded in different ways ----------------------------------------------
+
+// A type of GGUF, and what llmc calls it.
+struct GgufType {
+  uint32_t number;
+  const char* format;
+};
+constexpr GgufType kQ4K = {12, "q4_k"}, kQ5K = {13, "q5_k"}, kQ6K = {14, "q6_k"}, kQ8 = {8, "q8_0"},
+                   kIq4 = {23, "iq4_xs"};
+// Of queries, keys, and values and downs of every second layer.
+struct Mixture {
+  const char* name;
+  GgufType q, k, wide;
+};
+
+// Numbers of some 0.1.
+Tensor BlocksOf(const char* name, int64_t n, int64_t k, uint64_t seed) {
+  const absl::Span<const EncodingFormat> formats = EncodingFormats();
+  const auto format = absl::c_find_if(formats, [&](const EncodingFormat& one) { return one.name == name; });
+  Tensor blocks = RandomSuperblocks(*format, {n, k / format->superblock * format->superblock_bytes}, seed);
+  for (int64_t block = 0; block < blocks.size(); block += format->superblock_bytes) {
+    for (const int at : format->halves_at) {
+      if (at < 0) continue;
+      const uint16_t half = FloatToHalf(format->superblock == 32 ? 0.002f : 0.0004f);
+      blocks.SetInt(block + at, half & 255);
+      blocks.SetInt(block + at + 1, half >> 8);
+    }
+  }
+  return blocks;
+}
+
+// Llama of three layers with random weights.
+std::string MixedFile(const Mixture& types) {
+  constexpr uint64_t kHidden = 1024, kMiddle = 2048, kOfKeys = 256, kVocabulary = 512;
+  GgufBytes infos;
+  std::string data;
+  uint64_t count = 0;
+  const auto add = [&](const std::string& name, uint64_t rows, uint64_t columns, const GgufType* type) {
+    ++count;
+    infos.Info(name, rows == 0 ? std::vector<uint64_t>{columns} : std::vector<uint64_t>{columns, rows},
+               type == nullptr ? 0 : type->number, data.size());
+    const auto n = static_cast<int64_t>(std::max<uint64_t>(rows, 1)), k = static_cast<int64_t>(columns);
+    const Tensor made =
+        type == nullptr ? RandomFloats(DType::kF32, {n, k}, count) : BlocksOf(type->format, n, k, count);
+    data.append(made.raw(), static_cast<size_t>(made.bytes()));
+    data.resize((data.size() + 31) / 32 * 32);
+  };
+  add("token_embd.weight", kVocabulary, kHidden, &types.q);
+  add("output.weight", kVocabulary, kHidden, &types.wide);
+  add("output_norm.weight", 0, kHidden, nullptr);
+  for (int i = 0; i < 3; ++i) {
+    const std::string layer = absl::StrCat("blk.", i, ".");
+    const bool is_mixed = i % 2 == 0;
+    add(layer + "attn_norm.weight", 0, kHidden, nullptr);
+    add(layer + "ffn_norm.weight", 0, kHidden, nullptr);
+    add(layer + "attn_q.weight", kHidden, kHidden, &types.q);
+    add(layer + "attn_k.weight", kOfKeys, kHidden, is_mixed ? &types.k : &types.q);
+    add(layer + "attn_v.weight", kOfKeys, kHidden, is_mixed ? &types.wide : &types.q);
+    add(layer + "attn_output.weight", kHidden, kHidden, &types.q);
+    add(layer + "ffn_gate.weight", kMiddle, kHidden, &types.q);
+    add(layer + "ffn_up.weight", kMiddle, kHidden, &types.q);
+    add(layer + "ffn_down.weight", kHidden, kMiddle, is_mixed ? &types.wide : &types.q);
+  }
+  GgufBytes file;
+  file.Header(count, 10).Text("general.architecture").Put<uint32_t>(8).Text("llama");
+  for (const auto& [key, value] : {std::pair("block_count", 3u),
+                                   {"context_length", 1024u},
+                                   {"embedding_length", 1024u},
+                                   {"feed_forward_length", 2048u},
+                                   {"attention.head_count", 8u},
+                                   {"attention.head_count_kv", 2u},
+                                   {"rope.dimension_count", 128u},
+                                   {"vocab_size", 512u}}) {
+    file.Text(absl::StrCat("llama.", key)).Put<uint32_t>(4).Put<uint32_t>(value);
+  }
+  file.Text("llama.attention.layer_norm_rms_epsilon").Put<uint32_t>(6).Put<float>(1e-5f);
+  std::string head = file.str() + infos.str();
+  head.resize((head.size() + 31) / 32 * 32);
+  const std::string path = TempFolder() + "/" + types.name + ".gguf";
+  std::ofstream(path, std::ios::binary) << head << data;
+  return path;
+}
+
+class Mixtures : public testing::TestWithParam<Mixture> {};
+
+TEST_P(Mixtures, LogitsAreThoseOfLaunches) {
+  LLMC_NEEDS_GPU();
+  if (!FindTarget(TargetHere().name)->bulk_copies) GTEST_SKIP() << "persistent launches need bulk copies";
+  const std::string dump = TempFolder() + "/" + GetParam().name + "-dump";
+  ExpectLogitsOfLaunches(GetParam().name, MixedFile(GetParam()), {"--dtype=bf16"}, dump, {1, 60});
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Mixtures,
+                         testing::Values(Mixture{"q4_k_m", kQ4K, kQ4K, kQ6K}, Mixture{"of_three", kQ5K, kQ8, kIq4}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace llmc
