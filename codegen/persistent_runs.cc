@@ -23,8 +23,9 @@ namespace {
 constexpr int64_t kMostWords = 4000;
 // A ring of fewer stages runs dry while blocks wait for each other; more do not help.
 constexpr int kDeepRing = 5, kMostRunStages = 12;
-// What a block has of shared memory beside what is arranged here: barriers.
-constexpr int64_t kRunSharedBytes = 512;
+// What a block has of shared memory beside what is arranged here: barriers, behind which that begins at a multiple of
+// 1024 bytes.
+constexpr int64_t kRunSharedBytes = 1024;
 // For one product, a launch of its own is as good.
 constexpr int kLeastProducts = 2;
 // That multiply, if nobody asked for a run. With 16 the 8B in mxfp4 took 3.18 ms, as launches 2.40 (H100).
