@@ -69,7 +69,9 @@ std::vector<LinearWeight> BlockGraph::ExpertWeights(const ExpertsSpec& e, const 
   absl::StatusOr<std::vector<LinearWeight>> all = ExpertMatrices(e, name, hidden, is_down);
   if (all.ok()) return *std::move(all);
   // What is wrong of one expert makes it another one than the others.
-  if (!weights_.HasComplaintOf(e.module)) weights_.Complain(fused, std::string(all.status().message()));
+  if (!weights_.HasComplaintOf(e.module)) {
+    weights_.Complain(fused, absl::StrCat(e.module, ": ", all.status().message()));
+  }
   return {{weights_.AddNothing(name, {dtype_, {Dim(e.experts), Dim(rows), Dim(columns)}})}};
 }
 
@@ -177,7 +179,8 @@ absl::StatusOr<LinearWeight> BlockGraph::JoinedExperts(const ExpertsSpec& e,
         ", the products of its experts, stay in floats: experts that share them have scales of their own"));
     all.input.reset();
   }
-  if (parts[0]->type.encoding != nullptr) {
+  const auto is_encoded = [](const Value* part) { return part->type.encoding != nullptr; };
+  if (std::any_of(parts.begin(), parts.end(), is_encoded)) {
     ASSIGN_OR_RETURN(all.value, quantized_.Stack(parts, e.experts, rows, columns, "%" + name.substr(1)));
     return all;
   }

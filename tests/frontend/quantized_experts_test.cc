@@ -27,8 +27,8 @@ json ExpertConfig(const json& quantization) {
   return config;
 }
 
-// The number of products with experts, of a model whose experts are packed and that agrees with the plain one.
-size_t ProductsOfAgreeing(const json& quantization, const Pack& pack) {
+// A model whose experts are packed, and the plain one.
+void WriteExperts(const json& quantization, const Pack& pack, const TestFolder& quantized, const TestFolder& floats) {
   NamedTensors packed, plain;
   Draw draw(5);
   const auto of_both = [&](const std::string& name, Shape shape, double mean) {
@@ -52,9 +52,14 @@ size_t ProductsOfAgreeing(const json& quantization, const Pack& pack) {
       plain[m.module + ".weight"] = Tensor::FromValues(DType::kF32, {m.out, m.in}, pack(m, draw, &packed));
     }
   }
-  const TestFolder quantized, floats;
   WriteFolder(floats, ExpertConfig({}), plain);
   WriteFolder(quantized, ExpertConfig(quantization), packed);
+}
+
+// The number of products with experts of a packed model that agrees with the plain one.
+size_t ProductsOfAgreeing(const json& quantization, const Pack& pack) {
+  const TestFolder quantized, floats;
+  WriteExperts(quantization, pack, quantized, floats);
   const std::unique_ptr<Model> model = ExpectLogitsOf(floats.path(), quantized.path());
   if (model == nullptr) return 0;
   size_t products = 0;
@@ -96,6 +101,23 @@ TEST(QuantizedExperts, GatesAndUpsInDifferentOrders) {
     return PackGptq({.act_order = true, .order_step = IsUp(m) ? 11 : 5}, m, draw, t);
   });
   EXPECT_EQ(products, 3u);
+}
+
+// One of them in floats, first or later: an error that says so, whatever else is made of the others.
+TEST(QuantizedExperts, SomeInFloats) {
+  for (const int64_t plain : {0, 1}) {
+    const TestFolder quantized, floats;
+    const auto pack = [&](const Matrix& m, Draw& draw, NamedTensors* t) {
+      if (ExpertOf(m) != plain) return PackGptq({}, m, draw, t);
+      const std::vector<float> numbers(static_cast<size_t>(m.out * m.in), 0.25f);
+      (*t)[m.module + ".weight"] = Tensor::FromValues(DType::kF32, {m.out, m.in}, numbers);
+      return numbers;
+    };
+    WriteExperts(kGptqConfig, pack, quantized, floats);
+    const absl::Status status = ImportHuggingFace(quantized.path()).status();
+    EXPECT_TRUE(Says(status, "the matrices of experts are not stored alike")) << status;
+    EXPECT_TRUE(Says(status, "model.layers.0.mlp.experts: ")) << status;
+  }
 }
 
 // E2M1 with scales of 16 in f8e4m3, divided by one f32 for the matrix (compressed-tensors, nvfp4-pack-quantized).

@@ -96,7 +96,7 @@ EncodedParts ReadBytes(const ByteForm& form, const LinearModule& module, PartRea
     parts.order = reader.OrderOfGroups(form.order, module.in, form.group);
     if (parts.order != nullptr) codes = reader.Add(Gather{.x = codes, .indices = parts.order, .axis = 1});
   }
-  parts.as = EncodingOf(form, scale->type.dtype);
+  parts.as = EncodingOf(form, DTypeOf(scale));
   parts.components = {codes, scale};
   if (!form.zero.empty()) parts.components.push_back(PartOf(form, form.zero, true, module, reader));
   return parts;

@@ -78,7 +78,7 @@ class Hqq : public QuantizedScheme {
     const int64_t in_row = op.packed ? module.in / format.run() * format.run_bytes() : module.in;
     Value* codes = reader.Reshaped(reader.Add(op, "rows"), {module.out, in_row});
     const Shape groups = {module.out, module.in / group};
-    return {.as = Text(form, DTypeName(scale->type.dtype), DTypeName(zero->type.dtype)),
+    return {.as = Text(form, DTypeName(DTypeOf(scale)), DTypeName(DTypeOf(zero))),
             .components = {codes, reader.Reshaped(scale, groups), reader.Reshaped(zero, groups)}};
   }
 

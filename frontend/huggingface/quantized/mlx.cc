@@ -55,11 +55,8 @@ class Mlx : public QuantizedScheme {
     Value* scale = reader.Scale("scales", of_groups, why, kScaleTypes, PartReader::Zeros::kRefuse);
     Value* bias = reader.Scale("biases", of_groups, why, kScaleTypes, PartReader::Zeros::kAllow);
     // The code that stands for 0, between codes: what is added, in units of the scale.
-    const auto wide = [&](Value* x) {
-      return x->type.dtype == DType::kF32 ? x : reader.Add(Cast{.x = x, .to = DType::kF32});
-    };
-    Value* zero = reader.Add(Neg{.x = reader.Add(Div{.lhs = wide(bias), .rhs = wide(scale)})}, "zero");
-    return {.as = Text(s, module.in, DTypeName(scale->type.dtype)), .components = {codes, scale, zero}};
+    Value* zero = reader.Add(Neg{.x = reader.Add(Div{.lhs = reader.AsF32(bias), .rhs = reader.AsF32(scale)})}, "zero");
+    return {.as = Text(s, module.in, DTypeName(DTypeOf(scale))), .components = {codes, scale, zero}};
   }
 
  private:

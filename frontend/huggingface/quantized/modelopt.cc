@@ -84,7 +84,7 @@ EncodedParts ReadInt4(int64_t group, const LinearModule& module, PartReader& rea
   Value* scale = reader.Scale("weight_scale", {module.out, (module.in + group - 1) / group},
                               absl::StrCat(" = [out ", module.out, ", in ", module.in, " / group ", group, "]"));
   Value* codes = reader.Add(Unpack{.x = packed, .axis = 0, .to = DType::kI4}, "codes");
-  return {.as = Int4Text(group, scale->type.dtype), .components = {codes, scale}};
+  return {.as = Int4Text(group, DTypeOf(scale)), .components = {codes, scale}};
 }
 
 class Modelopt : public QuantizedScheme {

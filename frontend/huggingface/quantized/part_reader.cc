@@ -96,7 +96,7 @@ Value* PartReader::OuterScale(const std::string& part, bool divides) {
   const DType types[] = {DType::kF32};
   Value* scale = OneScale(part, types);
   if (divides) scale = Add(Div{.lhs = Constant(1), .rhs = scale}, "outer");
-  if (tensor != nullptr) shared_.scales.emplace_back(tensor, scale);
+  if (tensor != nullptr && scale != nullptr) shared_.scales.emplace_back(tensor, scale);
   return scale;
 }
 
@@ -212,7 +212,7 @@ Value* PartReader::OrderOfGroups(const std::string& part, int64_t in, int64_t gr
     return order;
   }
   Value* order = Add(ArgSort{.x = Part(part, types, {in})}, "order");
-  shared_.orders.emplace_back(tensor, order);
+  if (order != nullptr) shared_.orders.emplace_back(tensor, order);
   return order;
 }
 

@@ -16,6 +16,9 @@ namespace llmc::hf {
 
 inline constexpr DType kScaleTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
+// Of what Add gave, which is nothing once it failed: the builder keeps why.
+inline DType DTypeOf(const Value* value) { return value == nullptr ? DType::kF32 : value->type.dtype; }
+
 // Tensors of which equal ones are declared once, with what is made of them: queries, keys and values share the orders
 // of their columns (g_idx), their scales of scales and what their input is multiplied by, so that their weights can
 // still be merged.
@@ -86,6 +89,8 @@ class PartReader {
     return Add(Reshape{.x = x, .shape = Dims(shape.begin(), shape.end())});
   }
   Value* Constant(double number, const Shape& shape = {});
+  // Nothing stays nothing.
+  Value* AsF32(Value* x) { return DTypeOf(x) == DType::kF32 ? x : Add(Cast{.x = x, .to = DType::kF32}); }
   Builder& builder() { return b_; }
   HfWeights& weights() { return weights_; }
 

@@ -76,8 +76,8 @@ Value* QuantizedInputs::StaticScale(const ActivationSpec& spec, PartReader& read
     return known.value;
   }
   Value* scale = reader.OneScale(spec.scale);
-  if (scale->type.dtype != DType::kF32) scale = b_.Add(Cast{.x = scale, .to = DType::kF32});
-  if (spec.scale_divides) scale = b_.Add(Div{.lhs = reader.Constant(1), .rhs = scale});
+  scale = reader.AsF32(scale);
+  if (spec.scale_divides) scale = reader.Add(Div{.lhs = reader.Constant(1), .rhs = scale});
   if (contents != nullptr) scales_.push_back({contents, spec.scale_divides, scale});
   return scale;
 }

@@ -88,13 +88,15 @@ std::optional<LinearWeight> QuantizedWeights::Add(const std::string& name, const
   if (!IsQuantized(module)) return std::nullopt;
   const QuantizedScheme& scheme = *weights_.scheme();
   const Shape shape = module.Stacked({module.out, module.in});
-  PartReader reader(&weights_, &b_, &shared_, module.name, name);
+  Builder own = b_;
+  PartReader reader(&weights_, weights_.has_checkpoint() ? &own : &b_, &shared_, module.name, name);
   LinearWeight weight = {.input = module.is_embedding ? std::nullopt : inputs_.Read(module, reader)};
   EncodedParts parts = weights_.has_checkpoint()
                            ? scheme.Read(module, reader)
                            : Random(name, module.name + ".weight", scheme.EncodingOf(module, to), shape);
-  if (weight.input.has_value() && !module.is_expert) inputs_.Adapt(*weight.input, module, &parts);
-  weight.value = Encoded(name, parts, to, shape);
+  const bool has_parts = reader.builder().status().ok();
+  if (has_parts && weight.input.has_value() && !module.is_expert) inputs_.Adapt(*weight.input, module, &parts);
+  weight.value = Encoded(name, parts, to, shape, reader);
   weight.order = parts.order;
   weight.multiplier = parts.multiplier;
   return weight;
@@ -152,8 +154,7 @@ Value* QuantizedWeights::KvScale(bool is_needed, const std::string& name,
       reader.IgnoreActivationScale(part, "keys and values are cached as they are (--kv=checkpoint)");
       continue;
     }
-    scale = reader.OneScale(part);
-    if (scale->type.dtype != DType::kF32) scale = b_.Add(Cast{.x = scale, .to = DType::kF32});
+    scale = reader.AsF32(reader.OneScale(part));
   }
   return scale;
 }
@@ -163,11 +164,12 @@ std::optional<Value*> QuantizedWeights::AddStacked(const std::string& name, cons
                                                    const std::function<Value*(Value*)>& in_rows) {
   const QuantizedScheme* scheme = weights_.scheme();
   if (scheme == nullptr || !weights_.has_checkpoint()) return std::nullopt;
-  PartReader reader(&weights_, &b_, &shared_, module.name, name);
+  Builder own = b_;
+  PartReader reader(&weights_, &own, &shared_, module.name, name);
   reader.in_rows = in_rows;
   if (!scheme->HasStacked(fused, reader)) return std::nullopt;
   const EncodedParts parts = scheme->ReadStacked(fused, experts, module, reader);
-  return Encoded(name, parts, to, {experts, module.out, module.in});
+  return Encoded(name, parts, to, {experts, module.out, module.in}, reader);
 }
 
 std::optional<Value*> QuantizedWeights::AddRandomStacked(const std::string& name, int64_t experts,
@@ -187,7 +189,8 @@ std::optional<Value*> QuantizedWeights::AddRandomStacked(const std::string& name
     if (const absl::StatusOr<const Encoding*> made = InternEncoding(stacked); made.ok()) as = (*made)->text;
   }
   const Shape shape = {experts, module.out, module.in};
-  return Encoded(name, Random(name, module.name + ".weight", as, shape), to, shape);
+  PartReader reader(&weights_, &b_, &shared_, module.name, name);
+  return Encoded(name, Random(name, module.name + ".weight", as, shape), to, shape, reader);
 }
 
 EncodedParts QuantizedWeights::Random(const std::string& name, const std::string& tensor, const std::string& as,
@@ -204,12 +207,16 @@ EncodedParts QuantizedWeights::Random(const std::string& name, const std::string
   return parts;
 }
 
-Value* QuantizedWeights::Encoded(const std::string& name, const EncodedParts& parts, DType to, const Shape& shape) {
+Value* QuantizedWeights::Encoded(const std::string& name, const EncodedParts& parts, DType to, const Shape& shape,
+                                 PartReader& reader) {
+  Builder& own = reader.builder();
   if (!parts.components.empty()) {
-    Value* value = b_.Add(Encode{.components = parts.components, .as = parts.as, .to = to}, "%" + name.substr(1));
+    Value* value = own.Add(Encode{.components = parts.components, .as = parts.as, .to = to}, "%" + name.substr(1));
     if (value != nullptr) return value;
   }
-  // There is a complaint.
+  if (!own.status().ok() && !weights_.HasComplaintOf(reader.module())) {
+    reader.Wrong("weight", absl::StrCat(" cannot be made of what is stored: ", own.status().message()));
+  }
   return weights_.AddNothing(name, {to, Dims(shape.begin(), shape.end())});
 }
 
@@ -219,6 +226,12 @@ bool QuantizedWeights::AreOneWeight(const Value* a, const Value* b) {
 
 absl::StatusOr<Value*> QuantizedWeights::Stack(const std::vector<Value*>& parts, int64_t experts, int64_t rows,
                                                int64_t in, const std::string& name) {
+  // What is not encoded here is damaged, and has a complaint.
+  const auto is_encoded = [](const Value* part) { return part->type.encoding != nullptr; };
+  if (!std::all_of(parts.begin(), parts.end(), is_encoded)) {
+    return absl::UnimplementedError(absl::StrCat(
+        name, ": the matrices of experts are not stored alike, in whole blocks: some are quantized, others are not"));
+  }
   Encoding stacked = *parts[0]->type.encoding;
   const bool has_outer = stacked.format->outer_scale;
   for (const Value* part : parts) {

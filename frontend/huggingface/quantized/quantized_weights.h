@@ -68,7 +68,8 @@ class QuantizedWeights {
   // The first of `places` that there is: a module, and a part of it.
   Value* KvScale(bool is_needed, const std::string& name,
                  const std::vector<std::pair<std::string, std::string>>& places);
-  Value* Encoded(const std::string& name, const EncodedParts& parts, DType to, const Shape& shape);
+  // A value without contents where parts are missing or do not fit, which is a complaint.
+  Value* Encoded(const std::string& name, const EncodedParts& parts, DType to, const Shape& shape, PartReader& reader);
 
   HfWeights& weights_;
   Builder& b_;
