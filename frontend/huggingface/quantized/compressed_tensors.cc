@@ -1,6 +1,6 @@
 // compressed-tensors, as llm-compressor writes it (github.com/vllm-project/compressed-tensors): groups of modules, each
 // with a format. Integers of 2 to 8 bits are packed along k in words of 32 after 2^(bits - 1) was added,
-// MODULE.weight_packed [out, in * bits / 32]; their zero points, likewise, along the outputs.
+// MODULE.weight_packed [out, in * bits / 32]; their zero points, likewise, along the outputs, or one i8 for all.
 #include <algorithm>
 #include <cmath>
 
@@ -53,7 +53,7 @@ struct Selector {
 struct Group {
   std::vector<Selector> targets;
   Format format = Format::kPackedIntegers;
-  Arguments weights;
+  std::optional<Arguments> weights;  // none: only inputs of attention were quantized, say, and weights are floats
   std::optional<ActivationSpec> activations;
 };
 
@@ -83,7 +83,13 @@ class CompressedTensors : public QuantizedScheme {
     if (group.format == Format::kNvfp4) return "nvfp4";
     if (group.format == Format::kMxfp4) return "mxfp4";
     if (group.format == Format::kMxfp8) return kMxfp8;
-    if (group.format == Format::kPackedIntegers) return PackedText(group.weights, module, DTypeName(scale));
+    if (group.format == Format::kPackedIntegers) {
+      const Arguments& w = *group.weights;
+      const bool is_one = w.per == Granularity::kTensor;
+      const std::string zero =
+          w.is_symmetric ? "" : absl::StrCat(" zero=", is_one ? "i8" : DTypeName(ZeroType(w, module)));
+      return absl::StrCat(PackedText(w, module, w.is_symmetric || is_one), " scale=", DTypeName(scale), zero);
+    }
     return hf::EncodingOf(FormOf(group), scale);
   }
 
@@ -100,9 +106,9 @@ class CompressedTensors : public QuantizedScheme {
       case Format::kMxfp8:
         return ReadMxfp8("weight", "weight_scale", module, reader);
       case Format::kPackedIntegers:
-        return ReadPacked(group.weights, module, reader);
+        return ReadPacked(*group.weights, module, reader);
       default:
-        if (group.weights.is_symmetric) IgnoreZeros("weight_zero_point", reader);
+        if (group.weights->is_symmetric) IgnoreZeros("weight_zero_point", reader);
         return ReadBytes(FormOf(group), module, reader);
     }
   }
@@ -125,7 +131,7 @@ class CompressedTensors : public QuantizedScheme {
   }
 
   static ByteForm FormOf(const Group& group) {
-    const Arguments& w = group.weights;
+    const Arguments& w = *group.weights;
     return {.is_float = w.is_float,
             .zero = w.is_symmetric ? "" : "weight_zero_point",
             .per = w.per,
@@ -138,53 +144,89 @@ class CompressedTensors : public QuantizedScheme {
   static int64_t GroupsOf(const Arguments& w, const LinearModule& module) {
     return w.per == Granularity::kGroup ? (module.in + w.group - 1) / w.group : 1;
   }
-  static std::string ZeroType(const Arguments& w, const LinearModule& module) {
+  // What packed zero points are unpacked to.
+  static DType ZeroType(const Arguments& w, const LinearModule& module) {
     const int64_t groups = GroupsOf(w, module);
-    return w.bits > 4 || (groups > 1 && groups % 2 != 0) ? "u8" : "u4";
+    return w.bits > 4 || (groups > 1 && groups % 2 != 0) ? DType::kU8 : DType::kU4;
   }
-  static std::string PackedText(const Arguments& w, const LinearModule& module, absl::string_view scale) {
+  // The encoding, without its components' types.
+  static std::string PackedText(const Arguments& w, const LinearModule& module, bool is_signed) {
     const std::string how = w.per == Granularity::kGroup    ? absl::StrCat("group=", w.group)
                             : w.per == Granularity::kTensor ? "per=tensor"
                                                             : "per=channel";
-    return absl::StrCat(IntegerFormat(static_cast<int>(w.bits), w.is_symmetric, module.in).name, " ", how,
-                        " scale=", scale, w.is_symmetric ? "" : " zero=", w.is_symmetric ? "" : ZeroType(w, module));
+    return absl::StrCat(IntegerFormat(static_cast<int>(w.bits), is_signed, module.in).name, " ", how);
+  }
+
+  // How `count` codes lie along an axis of MODULE.PART. Up to 0.17 of the library words have 32 / bits whole codes, and
+  // from 0.18 on codes follow each other from one word to the next, which is the same where bits divide 32, and as many
+  // words for some small sizes: then bits are 0 that whole codes leave free, and not in all rows otherwise.
+  struct Packing {
+    bool across = false;
+    int64_t words = 0;
+    std::string why;  // the size, for errors: "in 128 / 10"
+  };
+  static Packing PackingOf(const std::string& part, size_t axis, const std::string& of, int64_t count, int64_t bits,
+                           const PartReader& reader) {
+    const int64_t of_word = 32 / bits;
+    const Packing whole = {.words = (count + of_word - 1) / of_word, .why = absl::StrCat(of, " / ", of_word)};
+    const Packing across = {
+        .across = true, .words = (count * bits + 31) / 32, .why = absl::StrCat(of, " * ", bits, " / 32")};
+    const Tensor* found = reader.Find(part);
+    if (32 % bits == 0 || found == nullptr || found->dtype() != DType::kI32 || found->rank() != 2) return whole;
+    if (whole.words != across.words) return found->shape()[axis] == across.words ? across : whole;
+    const auto* begin = found->data<int32_t>();
+    const bool has_more = std::any_of(begin, begin + found->size(), [&](int32_t word) {
+      return static_cast<uint32_t>(word) >> (of_word * bits) != 0;
+    });
+    return has_more ? across : whole;
   }
 
   static EncodedParts ReadPacked(const Arguments& w, const LinearModule& module, PartReader& reader) {
-    const int64_t of_word = 32 / w.bits, groups = GroupsOf(w, module), words = (module.in + of_word - 1) / of_word;
     const DType types[] = {DType::kI32};
+    const int bits = static_cast<int>(w.bits);
+    const Packing packing = PackingOf("weight_packed", 1, absl::StrCat("in ", module.in), module.in, w.bits, reader);
     CheckShape(module, reader);
-    Value* packed = reader.Part("weight_packed", types, {module.out, words},
-                                absl::StrCat(" = [out ", module.out, ", in ", module.in, " / ", of_word, "]"));
+    Value* packed = reader.Part("weight_packed", types, {module.out, packing.words},
+                                absl::StrCat(" = [out ", module.out, ", ", packing.why, "]"));
     EncodedParts parts;
-    Value* scale = nullptr;
-    if (w.per == Granularity::kGroup) {
-      scale = reader.Scale("weight_scale", {module.out, groups},
-                           absl::StrCat(" = [out ", module.out, ", in ", module.in, " / group ", w.group, "]"));
-    } else if (w.per == Granularity::kTensor) {
-      scale = reader.OneScale("weight_scale");
-    } else {
-      scale = ScaleOfRows("weight_scale", module.out, reader);
-    }
+    const ByteForm runs = {.per = w.per, .group = w.group};
+    Value* scale = ReadRuns(runs, "weight_scale", false, module, reader);
     if (w.has_order && reader.Has("weight_g_idx")) {
       parts.order = reader.OrderOfGroups("weight_g_idx", module.in, w.group);
     }
-    Unpack codes = {.x = packed, .index = parts.order, .bits = w.bits, .axis = 1, .count = module.in};
-    if (w.is_symmetric) codes.add = int64_t{1} << (w.bits - 1);
-    StoreAs(IntegerFormat(static_cast<int>(w.bits), w.is_symmetric, module.in), &codes);
+    // One zero point for all is not packed, but stored as it is, from -2^(bits - 1) on.
+    const Tensor* zeros = w.is_symmetric ? nullptr : reader.Find("weight_zero_point");
+    const bool has_plain_zeros =
+        !w.is_symmetric && (w.per == Granularity::kTensor || (zeros != nullptr && zeros->dtype() == DType::kI8));
+    const bool is_signed = w.is_symmetric || has_plain_zeros;
+    Unpack codes = {.x = packed, .index = parts.order, .bits = w.bits, .axis = 1, .across = packing.across};
+    codes.count = module.in;
+    if (is_signed) codes.add = int64_t{1} << (bits - 1);
+    StoreAs(IntegerFormat(bits, is_signed, module.in), &codes);
     parts.components = {reader.Add(codes, "codes"), scale};
+    parts.as = absl::StrCat(PackedText(w, module, is_signed), " scale=", DTypeName(DTypeOf(scale)));
     if (w.is_symmetric) {
       IgnoreZeros("weight_zero_point", reader);
     } else {
-      Value* zeros = reader.Part("weight_zero_point", types, {(module.out + of_word - 1) / of_word, groups},
-                                 absl::StrCat(" = [out ", module.out, " / ", of_word, ", groups ", groups, "]"));
-      Unpack op = {.x = zeros, .bits = w.bits, .axis = 0, .count = module.out};
-      op.to = ZeroType(w, module) == "u4" ? DType::kU4 : DType::kU8;
-      zeros = reader.Add(op, "zero");
-      parts.components.push_back(w.per == Granularity::kChannel ? reader.Reshaped(zeros, {module.out}) : zeros);
+      parts.components.push_back(has_plain_zeros ? ReadRuns(runs, "weight_zero_point", true, module, reader)
+                                                 : ReadPackedZeros(w, module, reader));
+      absl::StrAppend(&parts.as, " zero=", has_plain_zeros ? "i8" : DTypeName(ZeroType(w, module)));
     }
-    parts.as = PackedText(w, module, DTypeName(scale->type.dtype));
     return parts;
+  }
+
+  // Along the outputs.
+  static Value* ReadPackedZeros(const Arguments& w, const LinearModule& module, PartReader& reader) {
+    const int64_t groups = GroupsOf(w, module);
+    const DType types[] = {DType::kI32};
+    const Packing packing =
+        PackingOf("weight_zero_point", 0, absl::StrCat("out ", module.out), module.out, w.bits, reader);
+    Value* zeros = reader.Part("weight_zero_point", types, {packing.words, groups},
+                               absl::StrCat(" = [", packing.why, ", groups ", groups, "]"));
+    Unpack op = {.x = zeros, .bits = w.bits, .axis = 0, .across = packing.across, .count = module.out};
+    op.to = ZeroType(w, module);
+    zeros = reader.Add(op, "zero");
+    return w.per == Granularity::kChannel ? reader.Reshaped(zeros, {module.out}) : zeros;
   }
 
   static void CheckShape(const LinearModule& module, PartReader& reader) {
@@ -263,7 +305,7 @@ Arguments ReadArguments(ConfigReader& outer, const json& object, const std::stri
 }
 
 void CheckWeights(const Group& group, const std::string& path, ConfigReader& config) {
-  const Arguments& w = group.weights;
+  const Arguments& w = *group.weights;
   const auto refuse = [&](const std::string& what) { config.Refuse(absl::StrCat(path, ": ", what)); };
   if (w.is_dynamic) refuse("weights with dynamic scales");
   if (w.per == Granularity::kToken) refuse("weights with scales of tokens or heads");
@@ -343,7 +385,7 @@ void ReadGroup(ConfigReader& config, const std::string& name, const json& object
   }
   group.format = known->second;
   group.weights = ReadArguments(*inner, *weights, "weights");
-  if (group.format == Format::kIntegers && group.weights.is_float) group.format = Format::kFloats;
+  if (group.format == Format::kIntegers && group.weights->is_float) group.format = Format::kFloats;
   CheckWeights(group, "weights", *inner);
   if (inputs != nullptr && inputs->is_object()) {
     group.activations = ActivationsOf(ReadArguments(*inner, *inputs, "input_activations"));

@@ -27,8 +27,10 @@ std::string GranularityText(const ByteForm& form) {
 
 int64_t Runs(int64_t size, int64_t run) { return (size + run - 1) / run; }
 
-// A scale or zero point of each run of elements.
-Value* PartOf(const ByteForm& form, const std::string& part, bool is_zero, const LinearModule& m, PartReader& reader) {
+}  // namespace
+
+Value* ReadRuns(const ByteForm& form, const std::string& part, bool is_zero, const LinearModule& m,
+                PartReader& reader) {
   const absl::Span<const DType> types = is_zero ? absl::Span<const DType>(kI8) : kScaleTypes;
   const auto of_shape = [&](const Shape& shape, const std::string& why) {
     return is_zero ? reader.Part(part, types, shape, why) : reader.Scale(part, shape, why, types);
@@ -60,8 +62,6 @@ Value* PartOf(const ByteForm& form, const std::string& part, bool is_zero, const
   }
 }
 
-}  // namespace
-
 Value* ScaleOfRows(const std::string& part, int64_t out, PartReader& reader, absl::Span<const DType> types) {
   const Tensor* found = reader.Find(part);
   const bool is_column = found != nullptr && found->shape() == Shape{out, 1};
@@ -72,7 +72,8 @@ Value* ScaleOfRows(const std::string& part, int64_t out, PartReader& reader, abs
   return is_column ? reader.Reshaped(rows, {out}) : rows;
 }
 
-void IgnoreZeros(const std::string& part, PartReader& reader) {
+void IgnoreZeros(const std::string& part, PartReader& reader, bool may_be_any) {
+  if (may_be_any) return reader.Ignore(part, "zero points of what is not quantized");
   const Tensor* zeros = reader.Find(part);
   const std::vector<float> numbers = zeros == nullptr ? std::vector<float>() : zeros->ToFloats();
   if (std::all_of(numbers.begin(), numbers.end(), [](float zero) { return zero == 0; })) {
@@ -91,14 +92,14 @@ EncodedParts ReadBytes(const ByteForm& form, const LinearModule& module, PartRea
   const std::string why = absl::StrCat(" = [out ", module.out, ", in ", module.in, "]");
   Value* codes = form.is_float ? reader.FloatCodes(form.codes, kF8, {module.out, module.in}, why)
                                : reader.Part(form.codes, kI8, {module.out, module.in}, why);
-  Value* scale = PartOf(form, form.scale, false, module, reader);
+  Value* scale = ReadRuns(form, form.scale, false, module, reader);
   if (!form.order.empty() && reader.Has(form.order)) {
     parts.order = reader.OrderOfGroups(form.order, module.in, form.group);
     if (parts.order != nullptr) codes = reader.Add(Gather{.x = codes, .indices = parts.order, .axis = 1});
   }
   parts.as = EncodingOf(form, DTypeOf(scale));
   parts.components = {codes, scale};
-  if (!form.zero.empty()) parts.components.push_back(PartOf(form, form.zero, true, module, reader));
+  if (!form.zero.empty()) parts.components.push_back(ReadRuns(form, form.zero, true, module, reader));
   return parts;
 }
 

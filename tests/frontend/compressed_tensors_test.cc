@@ -1,0 +1,157 @@
+// Checkpoints of compressed-tensors: how integers are packed, caches and inputs, and settings.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "frontend/import.h"
+#include "ir/text.h"
+#include "tests/frontend/packed_model.h"
+#include "tests/frontend/test_folder.h"
+
+namespace llmc {
+namespace {
+
+struct PackedCase {
+  int bits = 4;
+  std::string strategy = "group";  // of 32
+  bool symmetric = false;
+  bool across = false;       // codes begin in one word and end in the next, else 32 / bits whole ones are in each
+  bool plain_zeros = false;  // i8, as the scales
+  int64_t mlp = 96;
+};
+
+json ConfigOf(const PackedCase& c) {
+  json config = PackQuantized(c.bits, 32, c.symmetric, "");
+  json& weights = config["config_groups"]["group_0"]["weights"];
+  weights["strategy"] = c.strategy;
+  if (c.strategy != "group") weights["group_size"] = nullptr;
+  return config;
+}
+
+// [words, lines], or [lines, words].
+Tensor PackedLines(std::vector<std::vector<int64_t>> lines, const PackedCase& c, bool along_last) {
+  if (c.across || 32 % c.bits == 0) return WordsOf(lines, c.bits, along_last);
+  const size_t of_word = static_cast<size_t>(32 / c.bits);
+  for (auto& line : lines) {
+    std::vector<int64_t> words((line.size() + of_word - 1) / of_word);
+    for (size_t i = 0; i < line.size(); ++i)
+      words[i / of_word] |= line[i] << (i % of_word * static_cast<size_t>(c.bits));
+    line = words;
+  }
+  return WordsOf(lines, 32, along_last);
+}
+
+std::vector<float> PackIntegers(const PackedCase& c, const Matrix& m, Draw& draw, NamedTensors* t) {
+  const bool is_one = c.strategy == "tensor";
+  const int64_t codes = int64_t{1} << c.bits, group = c.strategy == "group" ? 32 : m.in, groups = m.in / group;
+  std::vector<std::vector<int64_t>> rows(static_cast<size_t>(m.out)), zeros(static_cast<size_t>(groups));
+  for (auto& row : rows) row = draw.Codes(m.in, codes);
+  for (auto& column : zeros) {
+    column = draw.Codes(m.out, codes);
+    if (is_one || c.symmetric) std::fill(column.begin(), column.end(), c.symmetric ? codes / 2 : 3);
+  }
+  Tensor scales(DType::kBF16, is_one ? Shape{1} : Shape{m.out, groups});
+  Tensor plain_zeros(DType::kI8, scales.shape());
+  for (int64_t i = 0; i < scales.size(); ++i) {
+    scales.SetFloat(i, draw.Scale());
+    plain_zeros.SetInt(i, zeros[static_cast<size_t>(i % groups)][static_cast<size_t>(i / groups)] - codes / 2);
+  }
+  std::vector<float> numbers;
+  for (int64_t n = 0; n < m.out; ++n) {
+    for (int64_t k = 0; k < m.in; ++k) {
+      const int64_t code = rows[static_cast<size_t>(n)][static_cast<size_t>(k)] -
+                           zeros[static_cast<size_t>(k / group)][static_cast<size_t>(n)];
+      const int64_t at = is_one ? 0 : n * groups + k / group;
+      numbers.push_back(static_cast<float>(static_cast<double>(code) * scales.GetFloat(at)));
+    }
+  }
+  (*t)[m.module + ".weight_packed"] = PackedLines(rows, c, true);
+  (*t)[m.module + ".weight_scale"] = scales;
+  (*t)[m.module + ".weight_shape"] = Tensor::FromValues(DType::kI64, {2}, std::vector<int64_t>{m.out, m.in});
+  if (c.symmetric) return numbers;
+  (*t)[m.module + ".weight_zero_point"] = is_one || c.plain_zeros ? plain_zeros : PackedLines(zeros, c, false);
+  return numbers;
+}
+
+// That the packed model gives the logits of the same numbers in floats.
+void ExpectAgreement(const PackedCase& c) {
+  SCOPED_TRACE(
+      absl::StrCat(c.bits, " bits, ", c.strategy, c.symmetric ? ", symmetric" : "", c.across ? ", across" : ""));
+  NamedTensors packed, plain;
+  AddUnquantized(&packed);
+  AddUnquantized(&plain);
+  Draw draw(17);
+  for (Matrix m : kMatrices) {
+    if (m.out == 96) m.out = c.mlp;
+    if (m.in == 96) m.in = c.mlp;
+    plain[m.module + ".weight"] = Tensor::FromValues(DType::kF32, {m.out, m.in}, PackIntegers(c, m, draw, &packed));
+  }
+  const TestFolder quantized, floats;
+  json config = SmallConfig();
+  config["intermediate_size"] = c.mlp;
+  WriteFolder(floats, config, plain);
+  config["quantization_config"] = ConfigOf(c);
+  WriteFolder(quantized, config, packed);
+  ExpectLogitsOf(floats.path(), quantized.path());
+}
+
+TEST(CompressedTensors, OneZeroPointForAllIsNotPacked) {
+  for (const int bits : {3, 4, 8}) ExpectAgreement({.bits = bits, .strategy = "tensor"});
+  ExpectAgreement({.bits = 4, .strategy = "tensor", .symmetric = true});
+}
+
+TEST(CompressedTensors, ZeroPointsThatAreNotPacked) {
+  ExpectAgreement({.bits = 4, .plain_zeros = true});
+  ExpectAgreement({.bits = 8, .strategy = "channel", .plain_zeros = true});
+}
+
+TEST(CompressedTensors, CodesAcrossWords) {
+  for (const int bits : {3, 5, 6, 7}) {
+    for (const bool across : {false, true}) {
+      ExpectAgreement({.bits = bits, .symmetric = true, .across = across});
+      ExpectAgreement({.bits = bits, .strategy = "channel", .across = across});
+    }
+  }
+}
+
+// 40 codes of 6 bits are 8 words in either way.
+TEST(CompressedTensors, AsManyWordsInEitherPacking) {
+  for (const bool across : {false, true}) {
+    ExpectAgreement({.bits = 6, .strategy = "channel", .across = across, .mlp = 40});
+  }
+}
+
+// Two modules that cannot be made of what is stored: both are named, and nothing else happens.
+TEST(CompressedTensors, DamagedModulesAreNamed) {
+  for (const std::string strategy : {"tensor", "group"}) {
+    const PackedCase c = {.bits = 8, .strategy = strategy};
+    NamedTensors tensors;
+    AddUnquantized(&tensors);
+    Draw draw(17);
+    for (const Matrix& m : kMatrices) {
+      PackIntegers(c, m, draw, &tensors);
+      if (!m.module.ends_with("k_proj") && !m.module.ends_with("up_proj")) continue;
+      tensors[m.module + ".weight_zero_point"] = Tensor(DType::kI32, {3, 5});
+      tensors[m.module + ".weight_scale"] = Tensor(DType::kF32, {7});
+    }
+    const TestFolder folder;
+    json config = SmallConfig();
+    config["quantization_config"] = ConfigOf(c);
+    WriteFolder(folder, config, tensors);
+    const absl::Status status = ImportHuggingFace(folder.path()).status();
+    for (const char* part : {"k_proj.weight_zero_point is i32[3, 5]", "up_proj.weight_zero_point is i32[3, 5]",
+                             "k_proj.weight_scale is f32[7]", "up_proj.weight_scale is f32[7]"}) {
+      EXPECT_TRUE(absl::StrContains(status.message(), part)) << part << ": " << status;
+    }
+    EXPECT_FALSE(absl::StrContains(status.message(), "q_proj")) << status;
+  }
+}
+
+}  // namespace
+}  // namespace llmc
