@@ -153,5 +153,55 @@ TEST(CompressedTensors, DamagedModulesAreNamed) {
   }
 }
 
+// ---- keys, values and inputs --------------------------------------------------------------------------------------
+
+const json kF8 = {{"num_bits", 8}, {"type", "float"}, {"symmetric", true}, {"strategy", "tensor"}, {"dynamic", false}};
+
+// Weights in floats, with what there is besides.
+NamedTensors PlainTensors() {
+  NamedTensors tensors;
+  AddUnquantized(&tensors);
+  Draw draw(17);
+  for (const Matrix& m : kMatrices) {
+    Tensor x(DType::kF32, {m.out, m.in});
+    for (int64_t i = 0; i < x.size(); ++i) x.SetFloat(i, 4 * (draw.Scale() - 0.01));
+    tensors[m.module + ".weight"] = x;
+  }
+  return tensors;
+}
+
+// Only keys and values were quantized, and queries: weights are floats, and the cache takes the scales where it is
+// asked.
+TEST(CompressedTensors, OnlyCachesAreQuantized) {
+  const json attention = {{"targets", {"LlamaAttention"}}, {"weights", nullptr}, {"input_activations", kF8}};
+  const json method = {{"quant_method", "compressed-tensors"}, {"format", "dense"}, {"version", "0.20.0"}};
+  const json modelopt = {{"quant_method", "modelopt"}, {"quant_algo", nullptr}, {"kv_cache_quant_algo", "FP8"}};
+  json none = method, empty = method, of_attention = method;
+  none["kv_cache_scheme"] = empty["kv_cache_scheme"] = of_attention["kv_cache_scheme"] = kF8;
+  empty["config_groups"] = json::object();
+  of_attention["config_groups"] = {{"group_0", attention}};
+  NamedTensors tensors = PlainTensors();
+  const TestFolder floats;
+  WriteFolder(floats, SmallConfig(), tensors);
+  const std::string module = "model.layers.0.self_attn.";
+  for (const char* scale : {"k_scale", "v_scale", "q_scale"}) {
+    tensors[module + scale] = Tensor::FromValues(DType::kBF16, {1}, std::vector<double>{0.25});
+    tensors[absl::StrCat(module, std::string(1, *scale), "_zero_point")] = Tensor(DType::kF8E4M3, {1});
+  }
+  for (const json& quantization : {none, empty, of_attention, modelopt}) {
+    const TestFolder folder;
+    json config = SmallConfig();
+    config["quantization_config"] = quantization;
+    WriteFolder(folder, config, tensors);
+    ExpectLogitsOf(floats.path(), folder.path());
+    const auto model =
+        ImportHuggingFace(folder.path(), nullptr, {}, DecoderForm::kServed, {.kv = QuantizedUse::Kv::kAsCheckpoint});
+    ASSERT_TRUE(model.ok()) << model.status();
+    const std::string text = PrintModel(**model);
+    EXPECT_TRUE(absl::StrContains(text, "f8e4m3 per=tensor scale=f32")) << quantization;
+    EXPECT_FALSE(absl::StrContains(text, "codes")) << quantization;
+  }
+}
+
 }  // namespace
 }  // namespace llmc

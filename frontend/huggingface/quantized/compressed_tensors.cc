@@ -116,6 +116,10 @@ class CompressedTensors : public QuantizedScheme {
  private:
   // A name or pattern counts before a class, whatever the order of the groups is (match_targets of the library).
   const Group* GroupOf(const LinearModule& module) const {
+    const Group* group = TargetOf(module);
+    return group == nullptr || !group->weights.has_value() ? nullptr : group;
+  }
+  const Group* TargetOf(const LinearModule& module) const {
     const auto names = [&](const Selector& selector) { return selector.Names(module); };
     const auto is_class = [&](const Selector& selector) { return selector.IsClassOf(module); };
     if (std::any_of(ignored.begin(), ignored.end(), [&](const Selector& s) { return names(s) || is_class(s); })) {
@@ -377,7 +381,8 @@ void ReadGroup(ConfigReader& config, const std::string& name, const json& object
   if (const json* outputs = inner->Find("output_activations"); outputs != nullptr) {
     inner->Refuse("output_activations are not supported");
   }
-  if (weights == nullptr || !weights->is_object()) return inner->Wrong("weights", "an object");
+  if (weights == nullptr) return scheme->groups.push_back(std::move(group));
+  if (!weights->is_object()) return inner->Wrong("weights", "an object");
   if (known == std::end(kFormats)) {
     const auto name_of = [](std::string* out, const auto& row) { absl::StrAppend(out, row.first); };
     return inner->Refuse(absl::StrCat("format ", Quoted(format),
@@ -436,8 +441,10 @@ std::unique_ptr<QuantizedScheme> ReadCompressedTensors(ConfigReader& config) {
                         .is_dynamic = a.is_dynamic,
                         .is_symmetric = a.is_symmetric};
   }
+  config.Ignore({"quant_method", "global_compression_ratio", "version", "provider"});
   const json* groups = config.Find("config_groups");
-  if (groups == nullptr || !groups->is_object() || groups->empty()) {
+  if (groups == nullptr && scheme->kv_cache.has_value()) return scheme;
+  if (groups == nullptr || !groups->is_object()) {
     config.Wrong("config_groups", "an object of groups of modules");
     return scheme;
   }
@@ -448,7 +455,6 @@ std::unique_ptr<QuantizedScheme> ReadCompressedTensors(ConfigReader& config) {
     }
     ReadGroup(config, name, group, patterns, scheme.get());
   }
-  config.Ignore({"quant_method", "global_compression_ratio", "version", "provider"});
   return scheme;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "files/random_source.h"
+#include "frontend/huggingface/quantized/forms.h"
 #include "ir/encoding.h"
 
 namespace llmc::hf {
@@ -135,6 +136,17 @@ KvScales QuantizedWeights::ReadKvScales(const Encoding* encoding, const std::str
                                         const std::string& k, const std::string& v) {
   if (weights_.scheme() == nullptr) return {};
   const bool is_needed = encoding != nullptr && encoding->scale->per == Granularity::kTensor;
+  const std::optional<KvCacheSpec> spec = weights_.scheme()->KvCache();
+  const bool may_be_any = !spec.has_value() || !spec->is_symmetric;
+  for (const auto& [place, zero] : {std::pair(module, "k_zero_point"),
+                                    {module, "v_zero_point"},
+                                    {k, "k_zero_point"},
+                                    {v, "v_zero_point"},
+                                    {module, "q_zero_point"}}) {
+    PartReader reader(&weights_, &b_, &shared_, place, name);
+    IgnoreZeros(zero, reader, may_be_any);
+  }
+  PartReader(&weights_, &b_, &shared_, module, name).IgnoreActivationScale("q_scale", "queries are not quantized");
   return {KvScale(is_needed, name, {{module, "k_scale"}, {k, "output_scale"}, {k, "k_scale"}}),
           KvScale(is_needed, name, {{module, "v_scale"}, {v, "output_scale"}, {v, "v_scale"}})};
 }
