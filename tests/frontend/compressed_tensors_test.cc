@@ -203,5 +203,39 @@ TEST(CompressedTensors, OnlyCachesAreQuantized) {
   }
 }
 
+// Zero points of inputs: any of inputs that have some, zeros of those that are symmetric.
+absl::Status ImportWithInputZero(bool symmetric, DType type, double zero, bool activations) {
+  NamedTensors tensors;
+  AddUnquantized(&tensors);
+  Draw draw(17);
+  for (const Matrix& m : kMatrices) {
+    PackIntegers({.bits = 8, .strategy = "channel", .symmetric = true}, m, draw, &tensors);
+    tensors[m.module + ".input_scale"] = Tensor::FromValues(DType::kBF16, {1}, std::vector<double>{0.05});
+    tensors[m.module + ".input_zero_point"] = Tensor::FromValues(type, {1}, std::vector<double>{zero});
+  }
+  json quantization = ConfigOf({.bits = 8, .strategy = "channel", .symmetric = true});
+  json inputs = kF8;
+  inputs["symmetric"] = symmetric;
+  if (type == DType::kI8) inputs["type"] = "int";
+  quantization["config_groups"]["group_0"]["input_activations"] = inputs;
+  const TestFolder folder;
+  json config = SmallConfig();
+  config["quantization_config"] = quantization;
+  WriteFolder(folder, config, tensors);
+  return ImportHuggingFace(folder.path(), nullptr, {}, DecoderForm::kHiddenStates, {.activations = activations})
+      .status();
+}
+
+TEST(CompressedTensors, ZeroPointsOfInputs) {
+  EXPECT_TRUE(ImportWithInputZero(true, DType::kI8, 0, false).ok());
+  EXPECT_TRUE(ImportWithInputZero(true, DType::kI8, 0, true).ok());
+  EXPECT_TRUE(ImportWithInputZero(true, DType::kF8E4M3, 0, false).ok());
+  EXPECT_TRUE(ImportWithInputZero(true, DType::kF8E4M3, 0, true).ok());
+  EXPECT_TRUE(ImportWithInputZero(false, DType::kI8, -17, false).ok());
+  EXPECT_TRUE(Says(ImportWithInputZero(true, DType::kI8, -17, false),
+                   "q_proj.input_zero_point has numbers other than 0, but config.json says that they are symmetric"));
+  EXPECT_TRUE(Says(ImportWithInputZero(false, DType::kI8, -17, true), "no inputs of layers can be quantized"));
+}
+
 }  // namespace
 }  // namespace llmc

@@ -95,8 +95,9 @@ class CompressedTensors : public QuantizedScheme {
 
   EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
     const Group& group = *GroupOf(module);
-    for (const char* part : {"input_scale", "input_zero_point", "input_global_scale"})
-      reader.IgnoreActivationScale(part);
+    for (const char* part : {"input_scale", "input_global_scale"}) reader.IgnoreActivationScale(part);
+    const bool has_input_zeros = !group.activations.has_value() || !group.activations->is_symmetric;
+    IgnoreZeros("input_zero_point", reader, has_input_zeros);
     switch (group.format) {
       case Format::kNvfp4:
         return ReadNvfp4({.codes = "weight_packed", .outer = "weight_global_scale", .outer_divides = true}, module,
