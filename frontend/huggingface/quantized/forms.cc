@@ -8,6 +8,23 @@
 namespace llmc::hf {
 namespace {
 
+// Powers of two are exact in f32 and in bf16. 255 stands for no number.
+Value* PowersOf(Value* exponents, DType to, PartReader& reader) {
+  Tensor powers(to, {256});
+  for (int i = 0; i < 255; ++i) powers.SetFloat(i, std::ldexp(1.0, i - 127));
+  Value* table = reader.Add(Constant{.value = powers});
+  return reader.Add(Gather{.x = table, .indices = reader.Add(Cast{.x = exponents, .to = DType::kI32})}, "scale");
+}
+
+// Scales may be stored as their exponents (ue8m0), which become f32.
+Value* AnyScale(const std::string& part, const Shape& shape, const std::string& why, absl::Span<const DType> types,
+                PartReader& reader) {
+  const Tensor* found = reader.Find(part);
+  const bool has_exponents = found != nullptr && found->dtype() == DType::kU8;
+  if (!has_exponents) return reader.Scale(part, shape, why, types);
+  return PowersOf(reader.Exponents(part, shape, why), DType::kF32, reader);
+}
+
 constexpr DType kBytes[] = {DType::kU8};
 constexpr DType kF8[] = {DType::kF8E4M3};
 constexpr DType kI8[] = {DType::kI8};
@@ -33,7 +50,7 @@ Value* ReadRuns(const ByteForm& form, const std::string& part, bool is_zero, con
                 PartReader& reader) {
   const absl::Span<const DType> types = is_zero ? absl::Span<const DType>(kI8) : kScaleTypes;
   const auto of_shape = [&](const Shape& shape, const std::string& why) {
-    return is_zero ? reader.Part(part, types, shape, why) : reader.Scale(part, shape, why, types);
+    return is_zero ? reader.Part(part, types, shape, why) : AnyScale(part, shape, why, types, reader);
   };
   switch (form.per) {
     case Granularity::kTensor: {
@@ -68,7 +85,7 @@ Value* ScaleOfRows(const std::string& part, int64_t out, PartReader& reader, abs
   const Shape shape = is_column ? Shape{out, 1} : Shape{out};
   const std::string why = " or [out, 1]: one for each of the outputs";
   const bool is_scale = !types.empty() && IsFloat(types[0]);
-  Value* rows = is_scale ? reader.Scale(part, shape, why, types) : reader.Part(part, types, shape, why);
+  Value* rows = is_scale ? AnyScale(part, shape, why, types, reader) : reader.Part(part, types, shape, why);
   return is_column ? reader.Reshaped(rows, {out}) : rows;
 }
 
@@ -135,12 +152,7 @@ EncodedParts ReadMxfp8(const std::string& codes, const std::string& scale, const
                                      absl::StrCat(" = [out ", module.out, ", in ", module.in, "]"));
   Value* exponents = reader.Exponents(scale, {module.out, Runs(module.in, 32)},
                                       absl::StrCat(" = [out ", module.out, ", in ", module.in, " / 32]"));
-  // Powers of two are exact in bf16. 255 stands for no number.
-  Tensor powers(DType::kBF16, {256});
-  for (int i = 0; i < 255; ++i) powers.SetFloat(i, std::ldexp(1.0, i - 127));
-  Value* table = reader.builder().Add(Constant{.value = powers});
-  Value* places = reader.Add(Cast{.x = exponents, .to = DType::kI32});
-  return {.as = kMxfp8, .components = {numbers, reader.Add(Gather{.x = table, .indices = places}, "scale")}};
+  return {.as = kMxfp8, .components = {numbers, PowersOf(exponents, DType::kBF16, reader)}};
 }
 
 }  // namespace llmc::hf
