@@ -237,5 +237,47 @@ TEST(CompressedTensors, ZeroPointsOfInputs) {
   EXPECT_TRUE(Says(ImportWithInputZero(false, DType::kI8, -17, true), "no inputs of layers can be quantized"));
 }
 
+// ---- how settings are written -------------------------------------------------------------------------------------
+
+TEST(CompressedTensors, SettingsInOtherWords) {
+  const PackedCase c = {.bits = 4, .symmetric = true};
+  const auto with = [&](const std::string& key, const json& value) {
+    json config = ConfigOf(c);
+    config["config_groups"]["group_0"]["weights"][key] = value;
+    return config;
+  };
+  const auto pack = [&](const Matrix& m, Draw& draw, NamedTensors* t) { return PackIntegers(c, m, draw, t); };
+  for (const json& config : {with("actorder", false), with("type", "INT"), with("strategy", "GROUP")}) {
+    EXPECT_EQ(ExpectSameNumbers(config, pack), "int4 group=32 scale=bf16");
+  }
+}
+
+// Floats of 8 bits with scales of blocks that are exponents, as u8 or as F8_E8M0, which is read as that.
+TEST(CompressedTensors, BlocksWithExponents) {
+  const auto pack = [](const Matrix& m, Draw& draw, NamedTensors* t) {
+    const int64_t rows = (m.out + 39) / 40, columns = (m.in + 23) / 24;
+    Tensor codes(DType::kF8E4M3, {m.out, m.in}), scales(DType::kU8, {rows, columns});
+    for (int64_t i = 0; i < codes.size(); ++i) codes.SetFloat(i, static_cast<double>(draw.Below(33) - 16) / 4);
+    for (int64_t i = 0; i < scales.size(); ++i) scales.SetInt(i, 118 + draw.Below(4));
+    std::vector<float> numbers;
+    for (int64_t n = 0; n < m.out; ++n) {
+      for (int64_t k = 0; k < m.in; ++k) {
+        const auto exponent = static_cast<int>(scales.GetInt(n / 40 * columns + k / 24)) - 127;
+        numbers.push_back(static_cast<float>(std::ldexp(codes.GetFloat(n * m.in + k), exponent)));
+      }
+    }
+    (*t)[m.module + ".weight"] = codes;
+    (*t)[m.module + ".weight_scale"] = scales;
+    return numbers;
+  };
+  for (const json& block : {json("40x24"), json({40, 24})}) {
+    json config = PackQuantized(8, 32, true, "");
+    config["format"] = "float-quantized";
+    config["config_groups"]["group_0"]["weights"] = {
+        {"num_bits", 8}, {"type", "float"}, {"strategy", "block"}, {"block_structure", block}};
+    EXPECT_EQ(ExpectSameNumbers(config, pack), "f8e4m3 block=40x24 scale=f32");
+  }
+}
+
 }  // namespace
 }  // namespace llmc

@@ -105,18 +105,17 @@ TEST(QuantizedAwq, WordsInItsOrder) {
 }
 
 // Rows of groups lie in planes: the first ones in the highest bits, at 3 bits ten in a word of 32.
-std::vector<float> PackHqq(int bits, const Matrix& m, Draw& draw, NamedTensors* t) {
-  constexpr int64_t kGroup = 32;
-  const int64_t rows = m.out * m.in / kGroup, planes = bits == 3 ? 10 : 8 / bits, words = (rows + planes - 1) / planes;
-  const std::vector<int64_t> codes = draw.Codes(rows * kGroup, int64_t{1} << bits);
-  Tensor packed(bits == 3 ? DType::kI32 : DType::kU8, {words, kGroup}), scale(DType::kF16, {rows, 1}),
+std::vector<float> PackHqq(int bits, const Matrix& m, Draw& draw, NamedTensors* t, int64_t group = 32) {
+  const int64_t rows = m.out * m.in / group, planes = bits == 3 ? 10 : 8 / bits, words = (rows + planes - 1) / planes;
+  const std::vector<int64_t> codes = draw.Codes(rows * group, int64_t{1} << bits);
+  Tensor packed(bits == 3 ? DType::kI32 : DType::kU8, {words, group}), scale(DType::kF16, {rows, 1}),
       zero(DType::kF16, {rows, 1});
   std::vector<float> numbers;
   for (int64_t r = 0; r < rows; ++r) {
     scale.SetFloat(r, draw.Scale());
     zero.SetFloat(r, 0.25 * static_cast<double>(draw.Below(16)));
-    for (int64_t c = 0; c < kGroup; ++c) {
-      const int64_t code = codes[static_cast<size_t>(r * kGroup + c)], at = r % words * kGroup + c;
+    for (int64_t c = 0; c < group; ++c) {
+      const int64_t code = codes[static_cast<size_t>(r * group + c)], at = r % words * group + c;
       packed.SetInt(at, packed.GetInt(at) | code << (bits * (planes - 1 - r / words)));
       numbers.push_back(static_cast<float>((static_cast<double>(code) - zero.GetFloat(r)) * scale.GetFloat(r)));
     }
@@ -142,6 +141,14 @@ TEST(QuantizedHqq, RowsInPlanes) {
 }
 
 // By what is the same in all layers of modules' names; a module that is not named is not quantized.
+TEST(QuantizedHqq, ARowIsAGroup) {
+  json weights = HqqWeights(4);
+  weights["weight_quant_params"]["group_size"] = nullptr;
+  const auto pack = [](const Matrix& m, Draw& draw, NamedTensors* t) { return PackHqq(4, m, draw, t, m.in); };
+  EXPECT_EQ(ExpectSameNumbers({{"quant_method", "hqq"}, {"quant_config", weights}}, pack),
+            "uint4 group=64 scale=f16 zero=f16");
+}
+
 TEST(QuantizedHqq, SettingsOfSingleModules) {
   json modules;
   for (const Matrix& m : kMatrices) {

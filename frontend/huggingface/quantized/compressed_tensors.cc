@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "files/path_check.h"
 #include "frontend/huggingface/quantized/forms.h"
@@ -257,20 +260,51 @@ std::vector<Selector> ReadSelectors(ConfigReader& config, const std::string& key
   return selectors;
 }
 
+// [128, 128] or "128x128".
+void ReadBlock(const json* block, ConfigReader& config, Arguments* a) {
+  std::vector<int64_t> sizes;
+  if (block != nullptr && block->is_string()) {
+    for (const absl::string_view part : absl::StrSplit(block->get_ref<const std::string&>(), 'x')) {
+      int64_t size = 0;
+      sizes.push_back(absl::SimpleAtoi(part, &size) ? size : 0);
+    }
+  } else if (block != nullptr && block->is_array()) {
+    for (const json& size : *block) sizes.push_back(size.is_number_integer() ? size.get<int64_t>() : 0);
+  }
+  const bool fits = sizes.size() == 2 && std::min(sizes[0], sizes[1]) > 0 && std::max(sizes[0], sizes[1]) <= kMaxSize;
+  if (!fits) config.Wrong("block_structure", "a list of the two sizes of a block");
+  a->rows = fits ? sizes[0] : 1;
+  a->columns = fits ? sizes[1] : 1;
+}
+
+// Whether groups may lie across columns. "weight" and "static": columns were chosen in an order, and lie as they did.
+bool ReadOrder(ConfigReader& config) {
+  const json* found = config.Find("actorder");
+  if (found != nullptr && found->is_boolean()) return found->get<bool>();
+  const std::string order = absl::AsciiStrToLower(config.Text("actorder", ""));
+  if (order.empty()) return config.Flag("actorder_group", false);
+  if (order == "group" || order == "dynamic") return true;
+  if (order != "weight" && order != "static") {
+    config.Refuse(absl::StrCat("actorder ", Quoted(order), " is not supported"));
+  }
+  return false;
+}
+
 Arguments ReadArguments(ConfigReader& outer, const json& object, const std::string& path) {
   InnerConfig config(outer, &object, path);
   Arguments a;
   a.bits = config->Int("num_bits", 8, 1, 64);
-  const std::string type = config->Text("type", "int");
+  const std::string type = absl::AsciiStrToLower(config->Text("type", "int"));
   a.is_float = type == "float";
   if (type != "int" && type != "float") config->Refuse(absl::StrCat("type ", Quoted(type), " is not int or float"));
   a.is_symmetric = config->Flag("symmetric", true);
   const json* dynamic = config->Find("dynamic");
   a.is_dynamic = dynamic != nullptr && *dynamic != false;  // true, or "local" for the inner scales
   a.group = config->Int("group_size", -1, -1, kMaxSize);
-  const std::string strategy = config->Text("strategy", a.group > 0                                ? "group"
-                                                        : a.group < 0 && config->Has("group_size") ? "channel"
-                                                                                                   : "tensor");
+  const std::string strategy =
+      absl::AsciiStrToLower(config->Text("strategy", a.group > 0                                ? "group"
+                                                     : a.group < 0 && config->Has("group_size") ? "channel"
+                                                                                                : "tensor"));
   constexpr std::pair<absl::string_view, Granularity> kStrategies[] = {
       {"tensor", Granularity::kTensor},  {"channel", Granularity::kChannel},    {"group", Granularity::kGroup},
       {"block", Granularity::kBlock},    {"tensor_group", Granularity::kGroup}, {"token", Granularity::kToken},
@@ -291,19 +325,9 @@ Arguments ReadArguments(ConfigReader& outer, const json& object, const std::stri
     config->Contradicts(absl::StrCat("strategy ", strategy, " with group_size ", a.group));
     a.group = 1;
   }
-  if (const auto sizes = config->Ints("block_structure"); a.per == Granularity::kBlock) {
-    const bool fits = sizes.has_value() && sizes->size() == 2 && std::min((*sizes)[0], (*sizes)[1]) > 0 &&
-                      std::max((*sizes)[0], (*sizes)[1]) <= kMaxSize;
-    if (!fits) config->Wrong("block_structure", "a list of the two sizes of a block");
-    a.rows = fits ? (*sizes)[0] : 1;
-    a.columns = fits ? (*sizes)[1] : 1;
-  }
-  const std::string order = config->Text("actorder", "");
-  // "weight" and "static": columns were chosen in an order, and lie as they did.
-  a.has_order = order == "group" || order == "dynamic" || (order.empty() && config->Flag("actorder_group", false));
-  if (!a.has_order && !order.empty() && order != "weight" && order != "static") {
-    config->Refuse(absl::StrCat("actorder ", Quoted(order), " is not supported"));
-  }
+  const json* block = config->Find("block_structure");
+  if (a.per == Granularity::kBlock) ReadBlock(block, *config, &a);
+  a.has_order = ReadOrder(*config);
   a.has_exponents = config->Text("scale_dtype", "") == "torch.uint8";
   config->Ignore({"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
   return a;

@@ -19,7 +19,7 @@ namespace llmc::hf {
 namespace {
 
 struct HqqForm {
-  int64_t bits = 4, group = 64;
+  int64_t bits = 4, group = 64;  // 0: a row is a group
 };
 
 // What is the same in all layers of the names of a module: "self_attn.q_proj".
@@ -85,7 +85,9 @@ class Hqq : public QuantizedScheme {
  private:
   std::optional<HqqForm> FormOf(const LinearModule& module) const {
     const auto own = of_tags.find(TagOf(module.name));
-    return own == of_tags.end() ? common : own->second;
+    std::optional<HqqForm> form = own == of_tags.end() ? common : own->second;
+    if (form.has_value() && form->group == 0) form->group = module.in;
+    return form;
   }
   static const EncodingFormat& Format(const HqqForm& form) {
     return IntegerFormat(static_cast<int>(form.bits), false, form.group);
@@ -134,7 +136,7 @@ std::optional<HqqForm> ReadHqqForm(ConfigReader& outer, const nlohmann::json* ob
     own->Refuse(absl::StrCat("HQQ nbits ", form.bits, " is not supported (2, 3, 4, 8)"));
     form.bits = 4;
   }
-  if (!own->Has("group_size")) own->Refuse("group_size null is not supported");
+  if (weights->contains("group_size") && (*weights)["group_size"].is_null()) form.group = 0;
   if (own->Int("axis", 1, 0, 1) != 1) own->Refuse("axis 0 is not supported: groups must lie along the inputs (axis 1)");
   if (own->Flag("view_as_float", false)) own->Refuse("view_as_float true is not supported");
   if (!own->Flag("channel_wise", true)) own->Refuse("channel_wise false is not supported");
