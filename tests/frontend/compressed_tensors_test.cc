@@ -252,6 +252,19 @@ TEST(CompressedTensors, SettingsInOtherWords) {
   }
 }
 
+// A g_idx that says nothing, without actorder.
+TEST(CompressedTensors, GroupsInOrder) {
+  const PackedCase c = {.bits = 4, .symmetric = true};
+  for (const bool is_none : {false, true}) {
+    const auto pack = [&](const Matrix& m, Draw& draw, NamedTensors* t) {
+      Tensor& groups = (*t)[m.module + ".weight_g_idx"] = Tensor(DType::kI32, {m.in});
+      for (int64_t k = 0; k < m.in; ++k) groups.SetInt(k, is_none ? -1 : k / 32);
+      return PackIntegers(c, m, draw, t);
+    };
+    EXPECT_EQ(ExpectSameNumbers(ConfigOf(c), pack), "int4 group=32 scale=bf16");
+  }
+}
+
 // Floats of 8 bits with scales of blocks that are exponents, as u8 or as F8_E8M0, which is read as that.
 TEST(CompressedTensors, BlocksWithExponents) {
   const auto pack = [](const Matrix& m, Draw& draw, NamedTensors* t) {

@@ -199,9 +199,7 @@ class CompressedTensors : public QuantizedScheme {
     EncodedParts parts;
     const ByteForm runs = {.per = w.per, .group = w.group};
     Value* scale = ReadRuns(runs, "weight_scale", false, module, reader);
-    if (w.has_order && reader.Has("weight_g_idx")) {
-      parts.order = reader.OrderOfGroups("weight_g_idx", module.in, w.group);
-    }
+    parts.order = OrderOf(w, module, reader);
     // One zero point for all is not packed, but stored as it is, from -2^(bits - 1) on.
     const Tensor* zeros = w.is_symmetric ? nullptr : reader.Find("weight_zero_point");
     const bool has_plain_zeros =
@@ -221,6 +219,17 @@ class CompressedTensors : public QuantizedScheme {
       absl::StrAppend(&parts.as, " zero=", has_plain_zeros ? "i8" : DTypeName(ZeroType(w, module)));
     }
     return parts;
+  }
+
+  // Of columns, whatever `actorder` is: as the library, which has -1 where there is none.
+  static Value* OrderOf(const Arguments& w, const LinearModule& module, PartReader& reader) {
+    const Tensor* found = reader.Find("weight_g_idx");
+    if (found == nullptr) return nullptr;
+    const std::vector<int64_t> groups = IsInteger(found->dtype()) ? found->ToInts() : std::vector<int64_t>();
+    const bool is_none = std::count(groups.begin(), groups.end(), -1) == found->size();
+    if (w.per == Granularity::kGroup && !is_none) return reader.OrderOfGroups("weight_g_idx", module.in, w.group);
+    reader.Ignore("weight_g_idx", "its groups lie in order");
+    return nullptr;
   }
 
   // Along the outputs.
