@@ -252,6 +252,23 @@ TEST(CompressedTensors, SettingsInOtherWords) {
   }
 }
 
+TEST(CompressedTensors, OldPlacesOfTheConfiguration) {
+  const PackedCase c = {.bits = 4, .symmetric = true};
+  const auto pack = [&](const Matrix& m, Draw& draw, NamedTensors* t) { return PackIntegers(c, m, draw, t); };
+  const json nested = {
+      {"quant_method", "compressed-tensors"}, {"quantization_config", ConfigOf(c)}, {"sparsity_config", nullptr}};
+  EXPECT_EQ(ExpectSameNumbers(nested, pack), "int4 group=32 scale=bf16");
+  const TestFolder floats, quantized, old;
+  const NamedTensors plain = WritePacked(ConfigOf(c), pack, quantized);
+  WriteFolder(floats, SmallConfig(), plain);
+  json config = SmallConfig();
+  config["compression_config"] = ConfigOf(c);
+  const absl::StatusOr<NamedTensors> packed = ReadSafetensors(quantized / "model.safetensors");
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  WriteFolder(old, config, *packed);
+  ExpectLogitsOf(floats.path(), old.path());
+}
+
 // A g_idx that says nothing, without actorder.
 TEST(CompressedTensors, GroupsInOrder) {
   const PackedCase c = {.bits = 4, .symmetric = true};

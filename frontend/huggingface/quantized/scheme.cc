@@ -127,6 +127,20 @@ absl::Status AddMlx(const std::string& folder, json* config) {
   return absl::OkStatus();
 }
 
+// What older versions of compressed-tensors wrote: under another name, or beside a sparsity_config in one object.
+void AddOldCompressedTensors(json* config) {
+  const auto old = config->find("compression_config");
+  if (old != config->end() && old->is_object() && !config->contains("quantization_config")) {
+    (*config)["quantization_config"] = json(*old);
+  }
+  const auto own = config->find("quantization_config");
+  if (own == config->end() || !own->is_object() || own->value("quant_method", json()) != "compressed-tensors") return;
+  const json inner = own->value("quantization_config", json());
+  if (!inner.is_object()) return;
+  own->erase("quantization_config");
+  own->update(inner);
+}
+
 // That quantization_config and hf_quant_config.json, if both are there, are of the same method and algorithm.
 absl::Status CheckModeloptFile(const std::string& folder, const json& own, const json& modelopt) {
   if (!own.is_object() || modelopt.is_null()) return absl::OkStatus();
@@ -146,6 +160,7 @@ absl::Status CheckModeloptFile(const std::string& folder, const json& own, const
 absl::Status AddQuantization(const std::string& folder, json* config) {
   if (!config->is_object()) return absl::OkStatus();
   RETURN_IF_ERROR(AddMlx(folder, config));
+  AddOldCompressedTensors(config);
   ASSIGN_OR_RETURN(json modelopt, ReadQuantizationFile(folder, "hf_quant_config.json"));
   const auto own = config->find("quantization_config");
   if (own != config->end() && !own->is_null()) return CheckModeloptFile(folder, *own, modelopt);

@@ -113,8 +113,8 @@ class QuantizedScheme {
 std::shared_ptr<const QuantizedScheme> ReadQuantization(ConfigReader& config);
 
 // config.json with a quantization_config where it has none itself: of the files that some tools write beside it,
-// hf_quant_config.json (modelopt) and quantize_config.json (AutoGPTQ), or of its key "quantization" (MLX). An error if
-// two of them are of different methods.
+// hf_quant_config.json (modelopt) and quantize_config.json (AutoGPTQ), or of its key "quantization" (MLX) or
+// "compression_config" (old compressed-tensors). An error if two of them are of different methods.
 absl::Status AddQuantization(const std::string& folder, nlohmann::json* config);
 
 // ---- what methods share -------------------------------------------------------------------------------------------
