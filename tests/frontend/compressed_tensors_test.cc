@@ -203,6 +203,29 @@ TEST(CompressedTensors, OnlyCachesAreQuantized) {
   }
 }
 
+// A scale for each head of a layer, which only floats and scales of tokens go without.
+TEST(CompressedTensors, CachesWithScalesOfHeads) {
+  json quantization = {{"quant_method", "compressed-tensors"}, {"config_groups", json::object()}};
+  quantization["kv_cache_scheme"] = kF8;
+  quantization["kv_cache_scheme"]["strategy"] = "attn_head";
+  NamedTensors tensors = PlainTensors();
+  for (const char* scale : {"k_scale", "v_scale"}) {
+    tensors[absl::StrCat("model.layers.0.self_attn.", scale)] =
+        Tensor::FromValues(DType::kBF16, {1, 1, 1}, std::vector<double>{0.25});
+  }
+  const TestFolder folder;
+  json config = SmallConfig();
+  config["quantization_config"] = quantization;
+  WriteFolder(folder, config, tensors);
+  EXPECT_TRUE(ImportHuggingFace(folder.path()).ok());
+  const absl::Status status =
+      ImportHuggingFace(folder.path(), nullptr, {}, DecoderForm::kServed, {.kv = QuantizedUse::Kv::kAsCheckpoint})
+          .status();
+  EXPECT_TRUE(Says(status,
+                   "f8e4m3 with static scales of more than one for a layer is not supported; leave out "
+                   "--kv=checkpoint, or say --kv=f8e4m3"));
+}
+
 // Zero points of inputs: any of inputs that have some, zeros of those that are symmetric.
 absl::Status ImportWithInputZero(bool symmetric, DType type, double zero, bool activations) {
   NamedTensors tensors;

@@ -126,9 +126,14 @@ const Encoding* QuantizedWeights::KvEncoding() {
   const absl::StatusOr<const Encoding*> encoding = ParseEncoding(as);
   const bool is_known = spec->is_symmetric && (spec->is_dynamic || spec->per == Granularity::kTensor);
   if (encoding.ok() && is_known) return *encoding;
-  weights_.Complain("kv_cache_scheme", absl::StrCat("config.json: a cache in ", spec->format,
-                                                    " with zero points, or with static scales of more than one for "
-                                                    "all, is not supported; leave out --kv=checkpoint"));
+  const bool is_one = spec->is_dynamic || spec->per == Granularity::kTensor;
+  const char* with = !spec->is_symmetric ? " with zero points"
+                     : is_one            ? ""
+                                         : " with static scales of more than one for a layer";
+  weights_.Complain("kv_cache_scheme",
+                    absl::StrCat("config.json: a cache in ", spec->format, with,
+                                 " is not supported; leave out --kv=checkpoint, or say --kv=f8e4m3, which stores a "
+                                 "scale with each token's head"));
   return nullptr;
 }
 
