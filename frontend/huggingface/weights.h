@@ -61,6 +61,9 @@ class HfWeights {
   // complaint.
   Value* AddPart(const std::string& name, const std::string& tensor, absl::Span<const DType> types, const Shape& shape,
                  const std::string& why, const std::string& module);
+  // The same of u8 [bytes, 1], which the checkpoint may have as the bytes of elements of another type.
+  Value* AddBytes(const std::string& name, const std::string& tensor, int64_t bytes, const std::string& why,
+                  const std::string& module);
   // Random numbers of any type, where there is no checkpoint.
   Value* AddRandom(const std::string& name, const std::string& tensor, const TensorType& type, RandomNumbers numbers);
   // A weight without contents, in place of one that there is a complaint of.

@@ -252,8 +252,9 @@ TEST(QuantizedCompressedTensors, Mxfp8) {
             "f8e4m3 group=32 scale=bf16");
 }
 
-// Blocks of 64 that do not end with rows of 96, in both formats, and double quantization by its definition.
-std::string BitsAndBytesAgrees(const std::string& type, bool nested) {
+// Blocks of 64 that do not end with rows of 96, in both formats, and double quantization by its definition. Bytes are
+// stored as elements of a type.
+std::string BitsAndBytesAgrees(const std::string& type, bool nested, DType storage = DType::kU8) {
   const float* numbers_of = nullptr;
   for (const EncodingFormat& format : EncodingFormats()) {
     if (format.name == (type == "nf4" ? "nf4" : "bnb_fp4")) numbers_of = format.codebook;
@@ -280,7 +281,7 @@ std::string BitsAndBytesAgrees(const std::string& type, bool nested) {
     json state = {{"quant_type", type}, {"blocksize", 64}, {"dtype", "bfloat16"}, {"shape", {m.out, m.in}}};
     if (nested) state.update({{"nested_blocksize", 256}, {"nested_dtype", "float32"}, {"nested_offset", 0.02}});
     const std::string text = state.dump();
-    (*t)[w] = packed;
+    (*t)[w] = Tensor(storage, {packed.bytes() * 8 / DTypeBits(storage), 1}, packed.owner());
     (*t)[w + ".quant_map"] = Tensor::FromValues(DType::kF32, {16}, std::vector<float>(numbers_of, numbers_of + 16));
     (*t)[w + ".quant_state.bitsandbytes__" + type] = Tensor::FromValues(DType::kU8, {static_cast<int64_t>(text.size())},
                                                                         std::vector<int64_t>(text.begin(), text.end()));
@@ -293,8 +294,8 @@ std::string BitsAndBytesAgrees(const std::string& type, bool nested) {
     }
     return numbers;
   };
-  const json config = {{"quant_method", "bitsandbytes"},
-                       {"load_in_4bit", true},
+  const json config = {{"load_in_4bit", true},
+                       {"bnb_4bit_quant_storage", storage == DType::kBF16 ? "bfloat16" : "uint8"},
                        {"bnb_4bit_quant_type", type},
                        {"bnb_4bit_use_double_quant", nested}};
   return ExpectSameNumbers(config, pack);
@@ -305,6 +306,11 @@ TEST(QuantizedBitsAndBytes, BlocksThatDoNotEndWithRows) {
   EXPECT_EQ(BitsAndBytesAgrees("nf4", true), "nf4 group=64 scale=f32");
   EXPECT_EQ(BitsAndBytesAgrees("fp4", false), "bnb_fp4 group=64 scale=f32");
   EXPECT_EQ(BitsAndBytesAgrees("fp4", true), "bnb_fp4 group=64 scale=f32");
+}
+
+TEST(QuantizedBitsAndBytes, BytesAsElementsOfOtherTypes) {
+  EXPECT_EQ(BitsAndBytesAgrees("nf4", true, DType::kBF16), "nf4 group=64 scale=f32");
+  EXPECT_EQ(BitsAndBytesAgrees("fp4", false, DType::kF32), "bnb_fp4 group=64 scale=f32");
 }
 
 // Blocks that no size is a multiple of.

@@ -85,7 +85,10 @@ std::shared_ptr<const QuantizedScheme> ReadQuantization(ConfigReader& config) {
     return nullptr;
   }
   InnerConfig inner(config, object, key);
-  const std::string name = inner->Text("quant_method", "");
+  // bitsandbytes has not always said what it is.
+  const bool is_old =
+      !object->contains("quant_method") && (object->contains("load_in_4bit") || object->contains("load_in_8bit"));
+  const std::string name = inner->Text("quant_method", is_old ? "bitsandbytes" : "");
   for (const Method& method : kMethods) {
     if (method.name == name) return method.read(*inner);
   }
