@@ -162,10 +162,11 @@ absl::StatusOr<QuantizePlan> PlanQuantization(const QuantizeRequest& request) {
         TransformerFolder(request.folder)));
   }
   ASSIGN_OR_RETURN(plan.config, ReadJsonFile(request.folder, kConfigFile));
-  if (plan.config.contains("quantization_config")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(request.folder, "/", kConfigFile,
-                     ": has a quantization_config, so it is quantized already; give the model that it was made of"));
+  ASSIGN_OR_RETURN(const std::string quantization, FindQuantization(request.folder));
+  if (!quantization.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(request.folder, "/", quantization,
+                                                   " says that it is quantized already; give the model that it was "
+                                                   "made of"));
   }
   ASSIGN_OR_RETURN(plan.model, ImportHuggingFace(request.folder));
   ASSIGN_OR_RETURN(plan.checkpoint, ReadCheckpoint(request.folder));

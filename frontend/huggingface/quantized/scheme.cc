@@ -115,6 +115,10 @@ absl::StatusOr<json> ReadQuantizationFile(const std::string& folder, const char*
   return found;
 }
 
+void AddMethod(const char* method, json* quantization) {
+  if (!quantization->contains("quant_method")) (*quantization)["quant_method"] = method;
+}
+
 // What mlx-lm writes under "quantization", and mostly again under "quantization_config".
 absl::Status AddMlx(const std::string& folder, json* config) {
   const auto mlx = config->find("quantization");
@@ -146,25 +150,38 @@ absl::Status CheckModeloptFile(const std::string& folder, const json& own, const
 
 }  // namespace
 
-absl::Status AddQuantization(const std::string& folder, json* config) {
-  if (!config->is_object()) return absl::OkStatus();
+absl::StatusOr<std::string> AddQuantization(const std::string& folder, json* config) {
+  const std::string key = "quantization_config";
+  if (!config->is_object()) return "";
   RETURN_IF_ERROR(AddMlx(folder, config));
+  const auto is_there = [&](const std::string& name) { return config->contains(name) && !(*config)[name].is_null(); };
+  if (!is_there(key) && is_there("compression_config") && (*config)["compression_config"].is_object()) {
+    (*config)[key] = (*config)["compression_config"];
+    config->erase("compression_config");
+    AddMethod("compressed-tensors", &(*config)[key]);
+  }
   ASSIGN_OR_RETURN(json modelopt, ReadQuantizationFile(folder, "hf_quant_config.json"));
-  const auto own = config->find("quantization_config");
-  if (own != config->end() && !own->is_null()) return CheckModeloptFile(folder, *own, modelopt);
+  if (is_there(key)) {
+    RETURN_IF_ERROR(CheckModeloptFile(folder, (*config)[key], modelopt));
+    return absl::StrCat("config.json: ", key);
+  }
   if (modelopt.is_object()) {
-    json& made = (*config)["quantization_config"];
+    json& made = (*config)[key];
     made = modelopt.contains("quantization") && modelopt["quantization"].is_object() ? modelopt["quantization"]
                                                                                      : json::object();
     made["quant_method"] = "modelopt";
-    return absl::OkStatus();
+    return "hf_quant_config.json";
   }
-  ASSIGN_OR_RETURN(json gptq, ReadQuantizationFile(folder, "quantize_config.json"));
-  if (gptq.is_object()) {
-    gptq["quant_method"] = gptq.value("quant_method", json("gptq"));
-    (*config)["quantization_config"] = std::move(gptq);
+  constexpr std::pair<const char*, const char*> kFiles[] = {{"quantize_config.json", "gptq"},
+                                                            {"quant_config.json", "awq"}};
+  for (const auto& [file, method] : kFiles) {
+    ASSIGN_OR_RETURN(json found, ReadQuantizationFile(folder, file));
+    if (!found.is_object()) continue;
+    AddMethod(method, &found);
+    (*config)[key] = std::move(found);
+    return file;
   }
-  return absl::OkStatus();
+  return "";
 }
 
 }  // namespace llmc::hf

@@ -113,9 +113,10 @@ class QuantizedScheme {
 std::shared_ptr<const QuantizedScheme> ReadQuantization(ConfigReader& config);
 
 // config.json with a quantization_config where it has none itself: of the files that some tools write beside it,
-// hf_quant_config.json (modelopt) and quantize_config.json (AutoGPTQ), or of its key "quantization" (MLX). An error if
-// two of them are of different methods.
-absl::Status AddQuantization(const std::string& folder, nlohmann::json* config);
+// hf_quant_config.json (modelopt), quantize_config.json (AutoGPTQ) and quant_config.json (AutoAWQ), or of its keys
+// "quantization" (MLX) and "compression_config" (compressed-tensors, once). An error if two of them are of different
+// methods. Returns what says how the folder is quantized, "config.json: quantization_config"; "" if it is not.
+absl::StatusOr<std::string> AddQuantization(const std::string& folder, nlohmann::json* config);
 
 // ---- what methods share -------------------------------------------------------------------------------------------
 
