@@ -335,5 +335,68 @@ TEST(QuantizedFp8, RaggedBlocks) {
   EXPECT_EQ(ExpectSameNumbers(config, pack), "f8e4m3 block=40x24 scale=f32");
 }
 
+// The scales of inputs as vLLM and as transformers call them.
+TEST(QuantizedFp8, StaticScalesOfInputsHaveTwoNames) {
+  std::vector<std::vector<float>> logits;
+  for (const char* name : {"input_scale", "activation_scale"}) {
+    const TestFolder folder;
+    WritePacked(
+        {{"quant_method", "fp8"}, {"activation_scheme", "static"}},
+        [&](const Matrix& m, Draw& draw, NamedTensors* t) {
+          Tensor codes(DType::kF8E4M3, {m.out, m.in});
+          for (int64_t i = 0; i < codes.size(); ++i) codes.SetFloat(i, static_cast<double>(draw.Below(9) - 4));
+          (*t)[m.module + ".weight"] = codes;
+          (*t)[m.module + ".weight_scale_inv"] = Tensor::FromValues(DType::kF32, {}, std::vector<float>{0.02f});
+          (*t)[absl::StrCat(m.module, ".", name)] = Tensor::FromValues(DType::kF32, {}, std::vector<float>{0.013f});
+          return std::vector<float>(static_cast<size_t>(codes.size()));
+        },
+        folder);
+    for (const bool of_inputs : {false, true}) {
+      std::unique_ptr<Model> model;
+      const auto own = LogitsOf(folder.path(), &model, {.activations = of_inputs});
+      ASSERT_TRUE(own.ok()) << own.status();
+      logits.push_back(*own);
+    }
+  }
+  EXPECT_EQ(logits[0], logits[2]);
+  EXPECT_EQ(logits[1], logits[3]);
+  EXPECT_NE(logits[0], logits[1]);
+}
+
+// What says beside config.json, or under an older key of it, how the weights are stored.
+TEST(QuantizedAwq, SettingsInAFileOfTheirOwn) {
+  const TestFolder folder, floats;
+  WriteFolder(floats, SmallConfig(),
+              WritePacked(
+                  {}, [&](const Matrix& m, Draw& draw, NamedTensors* t) { return PackAwq({}, m, draw, t); }, folder));
+  folder.Write("config.json", SmallConfig().dump());
+  folder.Write("quant_config.json", R"({"w_bit": 4, "q_group_size": 32, "version": "GEMM", "zero_point": true})");
+  ExpectLogitsOf(floats.path(), folder.path());
+}
+
+TEST(QuantizedCompressedTensors, UnderItsOlderKey) {
+  const auto pack = [](const Matrix& m, Draw& draw, NamedTensors* t) {
+    Tensor codes(DType::kI8, {m.out, m.in}), scales(DType::kBF16, {m.out, 1});
+    for (int64_t i = 0; i < scales.size(); ++i) scales.SetFloat(i, draw.Scale());
+    std::vector<float> numbers;
+    for (int64_t i = 0; i < codes.size(); ++i) {
+      codes.SetInt(i, draw.Below(17) - 8);
+      numbers.push_back(static_cast<float>(static_cast<double>(codes.GetInt(i)) * scales.GetFloat(i / m.in)));
+    }
+    (*t)[m.module + ".weight"] = codes;
+    (*t)[m.module + ".weight_scale"] = scales;
+    return numbers;
+  };
+  const json group = {{"targets", {"Linear"}},
+                      {"weights", {{"num_bits", 8}, {"type", "int"}, {"symmetric", true}, {"strategy", "channel"}}}};
+  json config = SmallConfig();
+  config["compression_config"] = {
+      {"format", "int-quantized"}, {"ignore", {"lm_head"}}, {"config_groups", {{"group_0", group}}}};
+  const TestFolder folder, floats;
+  WriteFolder(floats, SmallConfig(), WritePacked({}, pack, folder));
+  folder.Write("config.json", config.dump());
+  ExpectLogitsOf(floats.path(), folder.path());
+}
+
 }  // namespace
 }  // namespace llmc

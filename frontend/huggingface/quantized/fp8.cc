@@ -11,6 +11,9 @@
 namespace llmc::hf {
 namespace {
 
+// A static scale of inputs as vLLM and as transformers call it.
+constexpr char kInputScale[] = "input_scale", kOtherInputScale[] = "activation_scale";
+
 class Fp8 : public QuantizedScheme {
  public:
   std::string name = "FP8";
@@ -28,7 +31,8 @@ class Fp8 : public QuantizedScheme {
     return hf::EncodingOf(form, form.per == Granularity::kBlock ? DType::kF32 : scale);
   }
   EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
-    reader.IgnoreActivationScale("input_scale");
+    reader.IgnoreActivationScale(kInputScale);
+    reader.IgnoreActivationScale(kOtherInputScale);
     reader.IgnoreActivationScale("input_scale_ub", "scales of inputs are those of their largest magnitudes, unbounded");
     ByteForm own = form;
     // Some files of one scale for all call it so, too.
@@ -91,7 +95,8 @@ std::unique_ptr<QuantizedScheme> ReadFp8(ConfigReader& config) {
                          .group = has_blocks && is_dynamic ? scheme->form.columns : 0,
                          .is_dynamic = is_dynamic,
                          .inverse = has_blocks && is_dynamic,  // as vLLM's scaled_quantize
-                         .scale = is_dynamic ? "" : "input_scale"};
+                         .scale = is_dynamic ? "" : kInputScale,
+                         .other_scale = is_dynamic ? "" : kOtherInputScale};
   const std::string scales = config.Text("scale_fmt", "");
   if (!scales.empty() && scales != "ue8m0" && scales != "float") {
     config.Refuse(absl::StrCat("scale_fmt ", Quoted(scales), " is not supported; supported: float, ue8m0"));

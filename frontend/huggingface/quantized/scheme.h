@@ -51,6 +51,7 @@ struct ActivationSpec {
   // Of static ones, and of nvfp4 the scale of scales: the tensors with the scale and zero point behind the module's
   // name and a dot.
   std::string scale, zero;
+  std::string other_scale;     // what the scale may be called instead
   bool scale_divides = false;  // numbers are codes divided by it
   std::string unsupported;     // why they are left as they are; empty: they need not be
 };
