@@ -195,6 +195,13 @@ void HfWeights::Complain(const std::string& of_model, const std::string& message
   findings_.back().message = message;
 }
 
+std::string HfWeights::FileOf(const std::string& module) const {
+  const std::string begin = absl::StrCat(NameOf(module), ".");
+  if (checkpoint_ == nullptr) return "";
+  const auto at = checkpoint_->lower_bound(begin);
+  return at == checkpoint_->end() || !absl::StartsWith(at->first, begin) ? "" : at->second.file;
+}
+
 bool HfWeights::HasComplaintOf(const std::string& module) const {
   const std::string begin = absl::StrCat(NameOf(module), ".");
   return std::any_of(findings_.begin(), findings_.end(),

@@ -70,6 +70,8 @@ class HfWeights {
   Value* AddNothing(const std::string& name, const TensorType& type);
   // Keeps a complaint, or what a user should know of the tensor though it can be used.
   void Complain(const std::string& tensor, const std::string& message);
+  // The file with the first tensor of the module; "" if it has none.
+  std::string FileOf(const std::string& module) const;
   // Whether there is a complaint of a tensor of the module, or of a part of it.
   bool HasComplaintOf(const std::string& module) const;
   void Warn(const std::string& tensor, const std::string& message) { warnings_.push_back({tensor, message}); }

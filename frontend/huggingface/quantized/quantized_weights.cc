@@ -214,7 +214,10 @@ Value* QuantizedWeights::Encoded(const std::string& name, const EncodedParts& pa
 }
 
 bool QuantizedWeights::AreOneWeight(const Value* a, const Value* b) {
-  return a->type.encoding == b->type.encoding && a->type.dtype == b->type.dtype;
+  const Encoding* encoding = a->type.encoding;
+  const int64_t rows = encoding == nullptr ? 0 : encoding->rows;
+  const bool is_whole = rows == 0 || a->type.shape[a->type.rank() - 2].value() % rows == 0;
+  return is_whole && encoding == b->type.encoding && a->type.dtype == b->type.dtype;
 }
 
 absl::StatusOr<Value*> QuantizedWeights::Stack(const std::vector<Value*>& parts, int64_t experts, int64_t rows,
@@ -222,14 +225,8 @@ absl::StatusOr<Value*> QuantizedWeights::Stack(const std::vector<Value*>& parts,
   Encoding stacked = *parts[0]->type.encoding;
   const bool has_outer = stacked.format->outer_scale;
   for (const Value* part : parts) {
-    const bool alike = part->type.encoding == parts[0]->type.encoding && part->type.dtype == parts[0]->type.dtype &&
-                       Is<Encode>(part->def);
-    const bool is_whole = stacked.rows == 0 || part->type.shape[0].value() % stacked.rows == 0;
-    if (!alike || !is_whole || stacked.format->superblock > 0) {
-      return absl::UnimplementedError(absl::StrCat(
-          name, ": the matrices of experts are not stored alike, in whole blocks: ", parts[0]->type.ToString(), ", ",
-          part->type.ToString()));
-    }
+    if (Is<Encode>(part->def) && stacked.format->superblock == 0) continue;
+    return absl::UnimplementedError(absl::StrCat(name, ": matrices of experts in ", stacked.text, " cannot be one"));
   }
   // A row of all experts together has its own scale.
   for (std::optional<Encoding::Part>* part : {&stacked.scale, &stacked.zero}) {

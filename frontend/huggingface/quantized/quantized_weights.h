@@ -53,10 +53,10 @@ class QuantizedWeights {
   // The same of random numbers, where there is no checkpoint and `module`, of any expert, is quantized.
   std::optional<Value*> AddRandomStacked(const std::string& name, int64_t experts, const LinearModule& module,
                                          DType to);
-  // Whether two matrices [n, in] can be one [2 n, in]: of one type.
+  // Whether two matrices [n, in] can be one [2 n, in]: of one type, and in whole blocks, which would lie in both else.
   static bool AreOneWeight(const Value* a, const Value* b);
-  // [experts, rows, in] of encoded matrices, several for each expert, one behind the other; those of an expert are one
-  // weight (AreOneWeight).
+  // [experts, rows, in] of encoded matrices, several for each expert, one behind the other; all are of one type, and
+  // those of an expert one weight (AreOneWeight).
   absl::StatusOr<Value*> Stack(const std::vector<Value*>& parts, int64_t experts, int64_t rows, int64_t in,
                                const std::string& name);
   // The rows of an encoded matrix in another order.
