@@ -48,24 +48,21 @@ std::vector<LinearWeight> BlockGraph::ExpertWeights(const ExpertsSpec& e, const 
   const int64_t rows = is_down ? hidden : 2 * e.size, columns = is_down ? e.size : hidden;
   const std::string name = prefix + (is_down ? "wdown" : "wgate_up");
   b_.set_loc(e.module);
-  for (const std::string& tensor : {fused, fused + ".weight"}) {
-    if (!weights_.Has(tensor)) continue;
-    const Shape shape = e.fused_is_transposed ? Shape{e.experts, columns, rows} : Shape{e.experts, rows, columns};
-    return {{InRows(Weight(name, tensor, shape), rows, e.fused_is_transposed, !is_down && e.fused_is_interleaved)}};
-  }
-  if (std::vector<LinearWeight> stacks = StackedWeights(e, name, hidden, is_down); !stacks.empty()) return stacks;
   const bool is_interleaved = !is_down && e.fused_is_interleaved;
   const auto in_rows = [&](Value* x) { return InRows(x, rows, false, is_interleaved); };
   const LinearModule module = {.name = e.module, .out = rows, .in = columns};
-  std::optional<Value*> stacked = quantized_.AddStacked(name, fused, e.experts, module, dtype_, in_rows);
+  std::optional<LinearWeight> weight = quantized_.AddStacked(name, fused, e.experts, module, dtype_, in_rows);
+  if (weight.has_value()) return {*weight};
+  for (const std::string& tensor : {fused, fused + ".weight"}) {
+    if (!weights_.Has(tensor)) continue;
+    const Shape shape = e.fused_is_transposed ? Shape{e.experts, columns, rows} : Shape{e.experts, rows, columns};
+    return {{InRows(Weight(name, tensor, shape), rows, e.fused_is_transposed, is_interleaved)}};
+  }
+  if (std::vector<LinearWeight> stacks = StackedWeights(e, name, hidden, is_down); !stacks.empty()) return stacks;
   const LinearModule of_first = {
       .name = absl::StrCat(e.module, ".0.", is_down ? e.down : e.gate), .out = rows, .in = columns};
-  std::optional<InputEncoding> input;
-  if (!stacked.has_value()) {
-    stacked = quantized_.AddRandomStacked(name, e.experts, of_first, dtype_);
-    if (stacked.has_value()) input = quantized_.InputOfRandom(of_first);
-  }
-  if (stacked.has_value()) return {{.value = *stacked, .input = input}};
+  const std::optional<Value*> random = quantized_.AddRandomStacked(name, e.experts, of_first, dtype_);
+  if (random.has_value()) return {{.value = *random, .input = quantized_.InputOfRandom(of_first)}};
   absl::StatusOr<std::vector<LinearWeight>> all = ExpertMatrices(e, name, hidden, is_down);
   if (all.ok()) return *std::move(all);
   // What is wrong of one expert makes it another one than the others.

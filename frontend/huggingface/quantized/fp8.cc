@@ -39,6 +39,35 @@ class Fp8 : public QuantizedScheme {
     if (own.per == Granularity::kTensor && reader.Has("weight_scale_inv")) own.scale = "weight_scale_inv";
     return ReadBytes(own, module, reader);
   }
+
+  // All experts of a layer: FUSED f8e4m3 [experts, out, in], with FUSED_scale_inv for blocks of each.
+  bool HasStacked(const std::string& fused, const PartReader& reader) const override {
+    const Tensor* codes = reader.Find(PartOf(fused, reader));
+    return codes != nullptr && codes->dtype() == DType::kF8E4M3;
+  }
+  EncodedParts ReadStacked(const std::string& fused, int64_t experts, const LinearModule& m,
+                           PartReader& reader) const override {
+    const DType types[] = {DType::kF8E4M3};
+    const std::string part = PartOf(fused, reader);
+    reader.IgnoreActivationScale(absl::StrCat(part, "_", kOtherInputScale));
+    Value* codes = reader.FloatCodes(part, types, {experts, m.out, m.in},
+                                     absl::StrCat(" = [experts, out ", m.out, ", in ", m.in, "]"));
+    if (form.per != Granularity::kBlock || reader.in_rows(codes) != codes) {
+      reader.Wrong(part, ": experts in one tensor are supported with weight_block_size, and rows in order");
+      reader.Use(part + "_scale_inv");
+      return {};
+    }
+    const int64_t rows = (m.out + form.rows - 1) / form.rows, columns = (m.in + form.columns - 1) / form.columns;
+    Value* scale = reader.Scale(
+        part + "_scale_inv", {experts, rows, columns},
+        absl::StrCat(" = [experts, out ", m.out, " / ", form.rows, ", in ", m.in, " / ", form.columns, "]"));
+    return {.as = hf::EncodingOf(form, scale->type.dtype), .components = {codes, scale}};
+  }
+
+ private:
+  static std::string PartOf(const std::string& fused, const PartReader& reader) {
+    return fused.substr(reader.module().size() + 1);
+  }
 };
 
 // What AutoRound says again in its own words; modules with other settings are plain floats.

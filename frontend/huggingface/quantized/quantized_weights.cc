@@ -158,16 +158,23 @@ Value* QuantizedWeights::KvScale(bool is_needed, const std::string& name,
   return scale;
 }
 
-std::optional<Value*> QuantizedWeights::AddStacked(const std::string& name, const std::string& fused, int64_t experts,
-                                                   const LinearModule& module, DType to,
-                                                   const std::function<Value*(Value*)>& in_rows) {
+std::optional<LinearWeight> QuantizedWeights::AddStacked(const std::string& name, const std::string& fused,
+                                                         int64_t experts, const LinearModule& module, DType to,
+                                                         const std::function<Value*(Value*)>& in_rows) {
   const QuantizedScheme* scheme = weights_.scheme();
   if (scheme == nullptr || !weights_.has_checkpoint()) return std::nullopt;
   PartReader reader(&weights_, &b_, &shared_, module.name, name);
   reader.in_rows = in_rows;
   if (!scheme->HasStacked(fused, reader)) return std::nullopt;
+  LinearWeight weight;
+  const std::optional<ActivationSpec> inputs = scheme->ActivationOf(module);
+  if (inputs.has_value() && inputs->is_dynamic) weight.input = inputs_.Read(module, reader);
+  if (inputs.has_value() && !inputs->is_dynamic && weights_.use().activations) {
+    weights_.Note(absl::StrCat(fused, ": its input stays in floats: static scales of experts in one tensor"));
+  }
   const EncodedParts parts = scheme->ReadStacked(fused, experts, module, reader);
-  return Encoded(name, parts, to, {experts, module.out, module.in});
+  weight.value = Encoded(name, parts, to, {experts, module.out, module.in});
+  return weight;
 }
 
 std::optional<Value*> QuantizedWeights::AddRandomStacked(const std::string& name, int64_t experts,

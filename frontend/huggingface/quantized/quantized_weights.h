@@ -48,8 +48,9 @@ class QuantizedWeights {
 
   // [experts, out, in] of weights that lie in one tensor of all experts; nullopt if there is none. `in_rows` puts the
   // rows of such a tensor in order, whatever its other axes are.
-  std::optional<Value*> AddStacked(const std::string& name, const std::string& fused, int64_t experts,
-                                   const LinearModule& module, DType to, const std::function<Value*(Value*)>& in_rows);
+  std::optional<LinearWeight> AddStacked(const std::string& name, const std::string& fused, int64_t experts,
+                                         const LinearModule& module, DType to,
+                                         const std::function<Value*(Value*)>& in_rows);
   // The same of random numbers, where there is no checkpoint and `module`, of any expert, is quantized.
   std::optional<Value*> AddRandomStacked(const std::string& name, int64_t experts, const LinearModule& module,
                                          DType to);
