@@ -181,6 +181,11 @@ absl::Status WriteStored(const PlannedModule& module, const Tensor& encoded, con
 
 absl::StatusOr<QuantizePlan> PlanQuantization(const QuantizeRequest& request) {
   QuantizePlan plan;
+  if (request.kv_scales && request.decoded.has_value()) {
+    return absl::InvalidArgumentError(
+        "--kv writes scales into a quantized folder, and --decoded a folder that is not quantized: leave one of them "
+        "away");
+  }
   if (TransformerFolder(request.folder) != request.folder) {
     return absl::UnimplementedError(absl::StrCat(
         request.folder, ": is a folder of sentence-transformers with modules; give the folder of its transformer, ",
