@@ -47,6 +47,10 @@ absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& fold
 // sentence-transformers names.
 std::string TransformerFolder(const std::string& folder);
 
+// What says how the weights of the folder are quantized, "config.json: quantization_config" or "hf_quant_config.json";
+// "" where nothing does.
+absl::StatusOr<std::string> FindQuantization(const std::string& folder);
+
 // A GGUF file (frontend/formats/gguf.h) with the weights and the metadata of a decoder that the families of Hugging
 // Face folders cover; the model is as of ImportHuggingFace. Sources of weights have the names of Hugging Face folders.
 absl::StatusOr<std::unique_ptr<Model>> ImportGguf(const std::string& path,

@@ -69,7 +69,7 @@ absl::StatusOr<hf::ModelSpec> ReadSpec(const std::string& folder, const PoolingC
   absl::StatusOr<nlohmann::json> json = ReadJsonFile(transformer, "config.json");
   if (absl::IsNotFound(json.status())) return NoConfig(transformer);
   if (!json.ok()) return json.status();
-  RETURN_IF_ERROR(hf::AddQuantization(transformer, &*json));
+  RETURN_IF_ERROR(hf::AddQuantization(transformer, &*json).status());
   const std::string file = absl::StrCat(transformer, "/config.json");
   std::vector<std::string> notes;
   if (unread == nullptr) unread = &notes;
@@ -160,6 +160,11 @@ absl::StatusOr<std::unique_ptr<Model>> BuildModel(const std::string& folder, con
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> FindQuantization(const std::string& folder) {
+  ASSIGN_OR_RETURN(nlohmann::json config, ReadJsonFile(folder, "config.json"));
+  return hf::AddQuantization(folder, &config);
+}
 
 std::string TransformerFolder(const std::string& folder) {
   const absl::StatusOr<std::string> inside = hf::TransformerPath(folder);

@@ -88,7 +88,7 @@ TEST(QuantizedRefusals, ConfigurationsAreNamed) {
       {{{"quant_method", "modelopt"}, {"quant_algo", "NVFP4_SVD"}},
        "quant_algo \"NVFP4_SVD\" is not supported; supported: FP8"},
       {{{"quant_method", "bitsandbytes"}}, "one of load_in_8bit and load_in_4bit"},
-      {{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}, {"bnb_4bit_quant_storage", "bfloat16"}},
+      {{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}, {"bnb_4bit_quant_storage", "int4"}},
        "bnb_4bit_quant_storage"},
       {{{"quant_method", "hqq"},
         {"quant_config", {{"weight_quant_params", {{"nbits", 4}, {"group_size", 64}, {"axis", 0}}}}}},

@@ -55,6 +55,10 @@ Value* PartReader::Part(const std::string& part, absl::Span<const DType> types, 
   return weights_.AddPart(absl::StrCat(name_, ".", part), NameOf(part), types, shape, why, module_);
 }
 
+Value* PartReader::Bytes(const std::string& part, int64_t bytes, const std::string& why) {
+  return weights_.AddBytes(absl::StrCat(name_, ".", part), NameOf(part), bytes, why, module_);
+}
+
 Value* PartReader::FloatCodes(const std::string& part, absl::Span<const DType> types, const Shape& shape,
                               const std::string& why) {
   Value* value = Part(part, types, shape, why);

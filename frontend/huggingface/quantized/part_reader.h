@@ -42,6 +42,8 @@ class PartReader {
   // comes from: " = [in 256 / group 128, out 512 / 8]". What is not so is a complaint, and what is declared then has no
   // contents.
   Value* Part(const std::string& part, absl::Span<const DType> types, const Shape& shape, const std::string& why = "");
+  // The same of u8 [bytes, 1], which may be stored as elements of another type.
+  Value* Bytes(const std::string& part, int64_t bytes, const std::string& why);
   // The same of codes that are floats of 8 bits: none may be NaN or infinite.
   Value* FloatCodes(const std::string& part, absl::Span<const DType> types, const Shape& shape, const std::string& why);
   // The same of a scale, or of other numbers: none may be NaN or infinite, and, where

@@ -48,8 +48,11 @@ std::string DescribeActivations(const ActivationSpec& spec) {
 }
 
 std::optional<InputEncoding> QuantizedInputs::Read(const LinearModule& module, PartReader& reader) {
-  const std::optional<ActivationSpec> spec = weights_.scheme()->ActivationOf(module);
+  std::optional<ActivationSpec> spec = weights_.scheme()->ActivationOf(module);
   if (!spec.has_value()) return std::nullopt;
+  if (!spec->other_scale.empty() && !reader.Has(spec->scale) && reader.Has(spec->other_scale)) {
+    spec->scale = spec->other_scale;
+  }
   const Form form = FormOf(*spec);
   weights_.Ask(absl::StrCat("inputs of layers were quantized: ", DescribeActivations(*spec),
                             form.as.empty() ? absl::StrCat("; they stay floats, since ", form.why_not)

@@ -176,17 +176,24 @@ Value* QuantizedWeights::KvScale(bool is_needed, const std::string& name,
   return scale;
 }
 
-std::optional<Value*> QuantizedWeights::AddStacked(const std::string& name, const std::string& fused, int64_t experts,
-                                                   const LinearModule& module, DType to,
-                                                   const std::function<Value*(Value*)>& in_rows) {
+std::optional<LinearWeight> QuantizedWeights::AddStacked(const std::string& name, const std::string& fused,
+                                                         int64_t experts, const LinearModule& module, DType to,
+                                                         const std::function<Value*(Value*)>& in_rows) {
   const QuantizedScheme* scheme = weights_.scheme();
   if (scheme == nullptr || !weights_.has_checkpoint()) return std::nullopt;
   Builder own = b_;
   PartReader reader(&weights_, &own, &shared_, module.name, name);
   reader.in_rows = in_rows;
   if (!scheme->HasStacked(fused, reader)) return std::nullopt;
+  LinearWeight weight;
+  const std::optional<ActivationSpec> inputs = scheme->ActivationOf(module);
+  if (inputs.has_value() && inputs->is_dynamic) weight.input = inputs_.Read(module, reader);
+  if (inputs.has_value() && !inputs->is_dynamic && weights_.use().activations) {
+    weights_.Note(absl::StrCat(fused, ": its input stays in floats: static scales of experts in one tensor"));
+  }
   const EncodedParts parts = scheme->ReadStacked(fused, experts, module, reader);
-  return Encoded(name, parts, to, {experts, module.out, module.in}, reader);
+  weight.value = Encoded(name, parts, to, {experts, module.out, module.in}, reader);
+  return weight;
 }
 
 std::optional<Value*> QuantizedWeights::AddRandomStacked(const std::string& name, int64_t experts,
@@ -238,7 +245,10 @@ Value* QuantizedWeights::Encoded(const std::string& name, const EncodedParts& pa
 }
 
 bool QuantizedWeights::AreOneWeight(const Value* a, const Value* b) {
-  return a->type.encoding == b->type.encoding && a->type.dtype == b->type.dtype;
+  const Encoding* encoding = a->type.encoding;
+  const int64_t rows = encoding == nullptr ? 0 : encoding->rows;
+  const bool is_whole = rows == 0 || a->type.shape[a->type.rank() - 2].value() % rows == 0;
+  return is_whole && encoding == b->type.encoding && a->type.dtype == b->type.dtype;
 }
 
 absl::StatusOr<Value*> QuantizedWeights::Stack(const std::vector<Value*>& parts, int64_t experts, int64_t rows,
@@ -252,14 +262,8 @@ absl::StatusOr<Value*> QuantizedWeights::Stack(const std::vector<Value*>& parts,
   Encoding stacked = *parts[0]->type.encoding;
   const bool has_outer = stacked.format->outer_scale;
   for (const Value* part : parts) {
-    const bool alike = part->type.encoding == parts[0]->type.encoding && part->type.dtype == parts[0]->type.dtype &&
-                       Is<Encode>(part->def);
-    const bool is_whole = stacked.rows == 0 || part->type.shape[0].value() % stacked.rows == 0;
-    if (!alike || !is_whole || stacked.format->superblock > 0) {
-      return absl::UnimplementedError(absl::StrCat(
-          name, ": the matrices of experts are not stored alike, in whole blocks: ", parts[0]->type.ToString(), ", ",
-          part->type.ToString()));
-    }
+    if (Is<Encode>(part->def) && stacked.format->superblock == 0) continue;
+    return absl::UnimplementedError(absl::StrCat(name, ": matrices of experts in ", stacked.text, " cannot be one"));
   }
   // A row of all experts together has its own scale.
   for (std::optional<Encoding::Part>* part : {&stacked.scale, &stacked.zero}) {

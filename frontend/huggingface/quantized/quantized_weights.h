@@ -48,15 +48,16 @@ class QuantizedWeights {
 
   // [experts, out, in] of weights that lie in one tensor of all experts; nullopt if there is none. `in_rows` puts the
   // rows of such a tensor in order, whatever its other axes are.
-  std::optional<Value*> AddStacked(const std::string& name, const std::string& fused, int64_t experts,
-                                   const LinearModule& module, DType to, const std::function<Value*(Value*)>& in_rows);
+  std::optional<LinearWeight> AddStacked(const std::string& name, const std::string& fused, int64_t experts,
+                                         const LinearModule& module, DType to,
+                                         const std::function<Value*(Value*)>& in_rows);
   // The same of random numbers, where there is no checkpoint and `module`, of any expert, is quantized.
   std::optional<Value*> AddRandomStacked(const std::string& name, int64_t experts, const LinearModule& module,
                                          DType to);
-  // Whether two matrices [n, in] can be one [2 n, in]: of one type.
+  // Whether two matrices [n, in] can be one [2 n, in]: of one type, and in whole blocks, which would lie in both else.
   static bool AreOneWeight(const Value* a, const Value* b);
-  // [experts, rows, in] of encoded matrices, several for each expert, one behind the other; those of an expert are one
-  // weight (AreOneWeight).
+  // [experts, rows, in] of encoded matrices, several for each expert, one behind the other; all are of one type, and
+  // those of an expert one weight (AreOneWeight).
   absl::StatusOr<Value*> Stack(const std::vector<Value*>& parts, int64_t experts, int64_t rows, int64_t in,
                                const std::string& name);
   // The rows of an encoded matrix in another order.

@@ -85,7 +85,10 @@ std::shared_ptr<const QuantizedScheme> ReadQuantization(ConfigReader& config) {
     return nullptr;
   }
   InnerConfig inner(config, object, key);
-  const std::string name = inner->Text("quant_method", "");
+  // bitsandbytes has not always said what it is.
+  const bool is_old =
+      !object->contains("quant_method") && (object->contains("load_in_4bit") || object->contains("load_in_8bit"));
+  const std::string name = inner->Text("quant_method", is_old ? "bitsandbytes" : "");
   for (const Method& method : kMethods) {
     if (method.name == name) return method.read(*inner);
   }
@@ -112,6 +115,10 @@ absl::StatusOr<json> ReadQuantizationFile(const std::string& folder, const char*
   return found;
 }
 
+void AddMethod(const char* method, json* quantization) {
+  if (!quantization->contains("quant_method")) (*quantization)["quant_method"] = method;
+}
+
 // What mlx-lm writes under "quantization", and mostly again under "quantization_config".
 absl::Status AddMlx(const std::string& folder, json* config) {
   const auto mlx = config->find("quantization");
@@ -129,9 +136,11 @@ absl::Status AddMlx(const std::string& folder, json* config) {
 
 // What older versions of compressed-tensors wrote: under another name, or beside a sparsity_config in one object.
 void AddOldCompressedTensors(json* config) {
-  const auto old = config->find("compression_config");
-  if (old != config->end() && old->is_object() && !config->contains("quantization_config")) {
-    (*config)["quantization_config"] = json(*old);
+  const json old = config->value("compression_config", json());
+  if (old.is_object() && config->value("quantization_config", json()).is_null()) {
+    json& moved = (*config)["quantization_config"] = old;
+    AddMethod("compressed-tensors", &moved);
+    config->erase("compression_config");
   }
   const auto own = config->find("quantization_config");
   if (own == config->end() || !own->is_object() || own->value("quant_method", json()) != "compressed-tensors") return;
@@ -157,26 +166,34 @@ absl::Status CheckModeloptFile(const std::string& folder, const json& own, const
 
 }  // namespace
 
-absl::Status AddQuantization(const std::string& folder, json* config) {
-  if (!config->is_object()) return absl::OkStatus();
+absl::StatusOr<std::string> AddQuantization(const std::string& folder, json* config) {
+  const std::string key = "quantization_config";
+  if (!config->is_object()) return "";
   RETURN_IF_ERROR(AddMlx(folder, config));
   AddOldCompressedTensors(config);
+  const auto is_there = [&](const std::string& name) { return config->contains(name) && !(*config)[name].is_null(); };
   ASSIGN_OR_RETURN(json modelopt, ReadQuantizationFile(folder, "hf_quant_config.json"));
-  const auto own = config->find("quantization_config");
-  if (own != config->end() && !own->is_null()) return CheckModeloptFile(folder, *own, modelopt);
+  if (is_there(key)) {
+    RETURN_IF_ERROR(CheckModeloptFile(folder, (*config)[key], modelopt));
+    return absl::StrCat("config.json: ", key);
+  }
   if (modelopt.is_object()) {
-    json& made = (*config)["quantization_config"];
+    json& made = (*config)[key];
     made = modelopt.contains("quantization") && modelopt["quantization"].is_object() ? modelopt["quantization"]
                                                                                      : json::object();
     made["quant_method"] = "modelopt";
-    return absl::OkStatus();
+    return "hf_quant_config.json";
   }
-  ASSIGN_OR_RETURN(json gptq, ReadQuantizationFile(folder, "quantize_config.json"));
-  if (gptq.is_object()) {
-    gptq["quant_method"] = gptq.value("quant_method", json("gptq"));
-    (*config)["quantization_config"] = std::move(gptq);
+  constexpr std::pair<const char*, const char*> kFiles[] = {{"quantize_config.json", "gptq"},
+                                                            {"quant_config.json", "awq"}};
+  for (const auto& [file, method] : kFiles) {
+    ASSIGN_OR_RETURN(json found, ReadQuantizationFile(folder, file));
+    if (!found.is_object()) continue;
+    AddMethod(method, &found);
+    (*config)[key] = std::move(found);
+    return file;
   }
-  return absl::OkStatus();
+  return "";
 }
 
 }  // namespace llmc::hf
