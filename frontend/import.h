@@ -47,10 +47,6 @@ absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& fold
 // sentence-transformers names.
 std::string TransformerFolder(const std::string& folder);
 
-// What says how the weights of the folder are quantized, "config.json: quantization_config" or "hf_quant_config.json";
-// "" where nothing does.
-absl::StatusOr<std::string> FindQuantization(const std::string& folder);
-
 // A GGUF file (frontend/formats/gguf.h) with the weights and the metadata of a decoder that the families of Hugging
 // Face folders cover; the model is as of ImportHuggingFace. Sources of weights have the names of Hugging Face folders.
 absl::StatusOr<std::unique_ptr<Model>> ImportGguf(const std::string& path,
@@ -76,6 +72,7 @@ struct HfReport {
   std::vector<IgnoredTensor> warnings;   // of tensors that can be used, with what is odd about them
   std::vector<std::string> unread_keys;  // of config.json: nothing reads them here
   std::string quantization;              // "GPTQ, 4 bits"; empty: none
+  bool has_signed_scales = false;        // scales of its integers may be negative
   std::vector<std::string> asked;        // what the quantized checkpoint asks for besides, and how it is had
   bool is_decoder = false;
   int64_t vocab_size = 0;  // rows of the embedding; 0: it is not known, or there is none

@@ -78,14 +78,13 @@ absl::Status ModelFolderWriter::CopySideFiles(const std::string& from) {
   return error ? absl::FailedPreconditionError(absl::StrCat(from, ": ", error.message())) : absl::OkStatus();
 }
 
-absl::Status ModelFolderWriter::Commit(const std::function<absl::Status(const std::string& folder)>& check) {
+absl::Status ModelFolderWriter::Commit() {
   for (auto& [name, file] : files_) RETURN_IF_ERROR(file->Commit());
   const bool is_single = files_.size() == 1 && files_.begin()->first == kSingleFile;
   if (!is_single) {
     const nlohmann::ordered_json index = {{"metadata", {{"total_size", bytes_}}}, {"weight_map", file_of_}};
     RETURN_IF_ERROR(WriteText(kIndexFile, index.dump(2) + "\n"));
   }
-  RETURN_IF_ERROR(check(folder_.path()));
   return folder_.MoveTo(path_);
 }
 

@@ -1,7 +1,6 @@
 // A Hugging Face folder that is written tensor by tensor and is there when it is whole.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -27,8 +26,8 @@ class ModelFolderWriter {
   absl::Status WriteText(const std::string& file, absl::string_view text);
   // The files of the folder that are no weights: tokenizer, chat template, generation config; but for config.json.
   absl::Status CopySideFiles(const std::string& from);
-  // Gives the folder its name, once `check` has nothing against what is in it, which is somewhere else until then.
-  absl::Status Commit(const std::function<absl::Status(const std::string& folder)>& check);
+  // Gives the folder its name.
+  absl::Status Commit();
 
  private:
   explicit ModelFolderWriter(TemporaryFolder folder) : folder_(std::move(folder)) {}

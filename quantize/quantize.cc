@@ -5,11 +5,9 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "files/drop_pages.h"
 #include "files/path_check.h"
-#include "frontend/import.h"
 #include "frontend/import_options.h"
 #include "ir/ops_internal.h"
 #include "ir/quantize.h"
@@ -57,7 +55,7 @@ class FolderQuantizer {
     ASSIGN_OR_RETURN(const std::string config, PlannedConfig(plan_, request_.decoded));
     RETURN_IF_ERROR(writer_.WriteText("config.json", config));
     RETURN_IF_ERROR(writer_.CopySideFiles(request_.folder));
-    RETURN_IF_ERROR(writer_.Commit([this](const std::string& folder) { return CheckIsRead(folder); }));
+    RETURN_IF_ERROR(writer_.Commit());
     return std::move(report_);
   }
 
@@ -69,18 +67,6 @@ class FolderQuantizer {
   absl::Status Write(const std::string& name, const Tensor& tensor) {
     report_.bytes_after += tensor.bytes();
     return writer_.Write(name, tensor);
-  }
-
-  // What is not read here should not be there: it would be found out when the work is long done.
-  absl::Status CheckIsRead(const std::string& folder) const {
-    Progress("check", 0, 1);
-    const absl::Status status = ImportHuggingFace(folder).status();
-    if (status.ok()) return status;
-    return absl::Status(status.code(),
-                        absl::StrCat(request_.output,
-                                     ": is not written, since llmc could not read it; give another "
-                                     "--scheme, or leave layers out with --ignore: ",
-                                     absl::StrReplaceAll(status.message(), {{folder, request_.output}})));
   }
 
   // Of the checkpoint, which is mapped: not needed any more.

@@ -86,31 +86,6 @@ absl::Status ChooseSchemes(const QuantizeRequest& request, QuantizePlan* plan) {
   return absl::InvalidArgumentError(absl::StrCat(request.folder, ": no layer would be quantized", why));
 }
 
-// What all experts of a layer have, such as their gates, is one weight where the folder is read, of one encoding.
-absl::Status CheckExperts(const QuantizeRequest& request, const QuantizePlan& plan) {
-  struct First {
-    std::string name;
-    const Encoding* encoding;
-  };
-  const auto text = [](const Encoding* encoding) {
-    return encoding == nullptr ? std::string("left as it is") : absl::StrCat("made ", encoding->text);
-  };
-  std::map<std::pair<const Node*, int64_t>, First> firsts;
-  for (const LinearModule& linear : plan.linears) {
-    if (linear.expert < 0 || linear.products.empty()) continue;
-    const PlannedModule* module = plan.Of(linear.weight);
-    const Encoding* encoding = module == nullptr ? nullptr : module->encoding;
-    const auto [first, is_new] =
-        firsts.try_emplace({linear.products[0], linear.first_row}, First{linear.name, encoding});
-    if (is_new || first->second.encoding == encoding) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(request.folder, ": ", linear.name, " would be ", text(encoding), ", but ", first->second.name, " ",
-                     text(first->second.encoding),
-                     "; all experts of a layer must be alike: let --scheme and --ignore say the same", " of each"));
-  }
-  return absl::OkStatus();
-}
-
 // Layers of one module that read the same value (q, k and v; gate and up, also of an expert) get one outer scale, where
 // there are two levels: programs that make one weight of them can do so.
 void ShareOuterScales(QuantizePlan* plan) {
@@ -181,29 +156,22 @@ absl::Status WriteStored(const PlannedModule& module, const Tensor& encoded, con
 
 absl::StatusOr<QuantizePlan> PlanQuantization(const QuantizeRequest& request) {
   QuantizePlan plan;
-  if (request.kv_scales && request.decoded.has_value()) {
-    return absl::InvalidArgumentError(
-        "--kv writes scales into a quantized folder, and --decoded a folder that is not quantized: leave one of them "
-        "away");
-  }
   if (TransformerFolder(request.folder) != request.folder) {
     return absl::UnimplementedError(absl::StrCat(
         request.folder, ": is a folder of sentence-transformers with modules; give the folder of its transformer, ",
         TransformerFolder(request.folder)));
   }
   ASSIGN_OR_RETURN(plan.config, ReadJsonFile(request.folder, kConfigFile));
-  ASSIGN_OR_RETURN(const std::string quantization, FindQuantization(request.folder));
-  if (!quantization.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(request.folder, "/", quantization,
-                                                   " says that it is quantized already; give the model that it was "
-                                                   "made of"));
+  if (plan.config.contains("quantization_config")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(request.folder, "/", kConfigFile,
+                     ": has a quantization_config, so it is quantized already; give the model that it was made of"));
   }
   ASSIGN_OR_RETURN(plan.model, ImportHuggingFace(request.folder));
   ASSIGN_OR_RETURN(plan.checkpoint, ReadCheckpoint(request.folder));
   plan.linears = FindLinearModules(*plan.model);
   RETURN_IF_ERROR(CheckPatterns(request, plan.linears));
   RETURN_IF_ERROR(ChooseSchemes(request, &plan));
-  if (!request.decoded.has_value()) RETURN_IF_ERROR(CheckExperts(request, plan));
   ShareOuterScales(&plan);
   if (request.kv_scales) RETURN_IF_ERROR(PlanKvScales(request, &plan));
   return plan;

@@ -9,7 +9,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/types/span.h"
 #include "base/status_macros.h"
 
 namespace llmc {
@@ -164,37 +163,6 @@ constexpr OptionRow kOptionRows[] = {
      }},
 };
 
-// Of each of these kinds a scheme has one. Of a preset only the method counts: other options change what it stands for.
-using Kind = std::vector<absl::string_view>;
-bool IsOf(const Kind& kind, absl::string_view option) {
-  int64_t group = 0;
-  absl::string_view digits = option;
-  const bool is_group = absl::ConsumePrefix(&digits, "g") && absl::SimpleAtoi(digits, &group);
-  return std::find(kind.begin(), kind.end(), is_group ? "gN" : option) != kind.end();
-}
-
-absl::Status CheckContradictions(absl::string_view text, absl::Span<const std::string> of_preset,
-                                 absl::Span<const std::string> typed) {
-  const Kind kinds[] = {{"rtn", "gptq", "awq", "smooth"},
-                        {"sym", "asym"},
-                        {"gN", "channel", "static", "block"},
-                        {"weight-only", "dynamic", "local"}};
-  for (const Kind& kind : kinds) {
-    std::vector<std::string> chosen;
-    const auto take = [&](absl::Span<const std::string> words) {
-      for (const std::string& word : words) {
-        const bool is_new = std::find(chosen.begin(), chosen.end(), word) == chosen.end();
-        if (IsOf(kind, word) && is_new) chosen.push_back(word);
-      }
-    };
-    if (&kind == &kinds[0]) take(of_preset);
-    take(typed);
-    if (chosen.size() < 2) continue;
-    return BadScheme("'", text, "': '", chosen[0], "' and '", chosen[1], "' contradict each other; give one of them");
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<Scheme> BeginScheme(absl::string_view name) {
   for (const FormatRow& row : kFormatRows) {
     if (row.name != name) continue;
@@ -272,11 +240,10 @@ absl::StatusOr<const Encoding*> Scheme::EncodingFor(DType scale) const {
 }
 
 absl::StatusOr<Scheme> ParseScheme(absl::string_view text) {
-  std::vector<std::string> words = absl::StrSplit(text, ':'), full;
-  const std::vector<std::string> typed(words.begin() + 1, words.end());
+  std::vector<std::string> words = absl::StrSplit(text, ':');
   for (const Preset& preset : kPresets) {
     if (preset.name != words[0]) continue;
-    full = absl::StrSplit(preset.text, ':');
+    const std::vector<std::string> full = absl::StrSplit(preset.text, ':');
     words.erase(words.begin());
     words.insert(words.begin(), full.begin(), full.end());
     break;
@@ -284,7 +251,6 @@ absl::StatusOr<Scheme> ParseScheme(absl::string_view text) {
   ASSIGN_OR_RETURN(Scheme scheme, BeginScheme(words[0]));
   scheme.text = absl::StrJoin(words, ":");
   for (size_t i = 1; i < words.size(); ++i) RETURN_IF_ERROR(ApplyOption(words[i], &scheme));
-  RETURN_IF_ERROR(CheckContradictions(text, full, typed));
   RETURN_IF_ERROR(CheckScheme(scheme));
   return scheme;
 }

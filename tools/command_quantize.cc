@@ -245,15 +245,13 @@ void AddQuantize(CLI::App& app, Command* chosen) {
       ->add_option("--decoded", options->decoded,
                    "write what the codes stand for, in f32, f16 or bf16, as a folder that is not quantized")
       ->check(CLI::IsMember({"f32", "f16", "bf16"}));
-  CLI::Option* calibration = command->add_option(
+  command->add_option(
       "--calibration", options->calibration,
       "UTF-8 text like what the model will read, from which schemes learn what inputs of layers are like");
   command->add_option("--samples", options->samples, "of the calibration text, evenly spread over it")
-      ->needs(calibration)
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
   command->add_option("--sample-tokens", options->sample_tokens, "tokens of a sample")
-      ->needs(calibration)
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))
       ->capture_default_str();
   command

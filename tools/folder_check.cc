@@ -123,7 +123,8 @@ void AddWarnings(FolderCheck* check) {
 }
 
 void AddQuantization(const Model& model, FolderCheck* check) {
-  absl::StatusOr<QuantizationReport> report = ReportQuantization(model);
+  absl::StatusOr<QuantizationReport> report =
+      ReportQuantization(model, {.has_signed_scales = check->report.has_signed_scales});
   if (!report.ok()) {
     check->notes.push_back(absl::StrCat("the quantized weights were not looked at: ", report.status().message()));
     return;

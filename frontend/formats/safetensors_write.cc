@@ -20,7 +20,7 @@ constexpr TypeName kTypes[] = {{"F64", DType::kF64},   {"F32", DType::kF32},    
                                {"BF16", DType::kBF16}, {"F8_E4M3", DType::kF8E4M3}, {"F8_E5M2", DType::kF8E5M2},
                                {"I64", DType::kI64},   {"I32", DType::kI32},        {"I16", DType::kI16},
                                {"I8", DType::kI8},     {"U8", DType::kU8},          {"BOOL", DType::kBool}};
-constexpr absl::string_view kOtherTypes[] = {"U16", "U32", "U64", "C64", "F4", "F6_E2M3", "F6_E3M2"};
+constexpr absl::string_view kOtherTypes[] = {"U16", "U32", "U64", "C64", "F4", "F6_E2M3", "F6_E3M2", "F8_E8M0"};
 
 struct Item {
   std::string name;
@@ -72,7 +72,6 @@ absl::StatusOr<DType> DTypeOfSafetensors(absl::string_view name) {
   for (const TypeName& type : kTypes) {
     if (type.name == name) return type.dtype;
   }
-  if (name == "F8_E8M0") return DType::kU8;  // exponents of scales, which ops take as their bytes
   if (std::find(std::begin(kOtherTypes), std::end(kOtherTypes), name) != std::end(kOtherTypes)) {
     return absl::UnimplementedError(absl::StrCat("dtype ", name, " is not supported"));
   }

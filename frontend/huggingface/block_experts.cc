@@ -48,27 +48,28 @@ std::vector<LinearWeight> BlockGraph::ExpertWeights(const ExpertsSpec& e, const 
   const int64_t rows = is_down ? hidden : 2 * e.size, columns = is_down ? e.size : hidden;
   const std::string name = prefix + (is_down ? "wdown" : "wgate_up");
   b_.set_loc(e.module);
-  const bool is_interleaved = !is_down && e.fused_is_interleaved;
-  const auto in_rows = [&](Value* x) { return InRows(x, rows, false, is_interleaved); };
-  const LinearModule module = {.name = e.module, .out = rows, .in = columns};
-  std::optional<LinearWeight> weight = quantized_.AddStacked(name, fused, e.experts, module, dtype_, in_rows);
-  if (weight.has_value()) return {*weight};
   for (const std::string& tensor : {fused, fused + ".weight"}) {
     if (!weights_.Has(tensor)) continue;
     const Shape shape = e.fused_is_transposed ? Shape{e.experts, columns, rows} : Shape{e.experts, rows, columns};
-    return {{InRows(Weight(name, tensor, shape), rows, e.fused_is_transposed, is_interleaved)}};
+    return {{InRows(Weight(name, tensor, shape), rows, e.fused_is_transposed, !is_down && e.fused_is_interleaved)}};
   }
   if (std::vector<LinearWeight> stacks = StackedWeights(e, name, hidden, is_down); !stacks.empty()) return stacks;
+  const bool is_interleaved = !is_down && e.fused_is_interleaved;
+  const auto in_rows = [&](Value* x) { return InRows(x, rows, false, is_interleaved); };
+  const LinearModule module = {.name = e.module, .out = rows, .in = columns};
+  std::optional<Value*> stacked = quantized_.AddStacked(name, fused, e.experts, module, dtype_, in_rows);
   const LinearModule of_first = {
       .name = absl::StrCat(e.module, ".0.", is_down ? e.down : e.gate), .out = rows, .in = columns};
-  const std::optional<Value*> random = quantized_.AddRandomStacked(name, e.experts, of_first, dtype_);
-  if (random.has_value()) return {{.value = *random, .input = quantized_.InputOfRandom(of_first)}};
+  std::optional<InputEncoding> input;
+  if (!stacked.has_value()) {
+    stacked = quantized_.AddRandomStacked(name, e.experts, of_first, dtype_);
+    if (stacked.has_value()) input = quantized_.InputOfRandom(of_first);
+  }
+  if (stacked.has_value()) return {{.value = *stacked, .input = input}};
   absl::StatusOr<std::vector<LinearWeight>> all = ExpertMatrices(e, name, hidden, is_down);
   if (all.ok()) return *std::move(all);
   // What is wrong of one expert makes it another one than the others.
-  if (!weights_.HasComplaintOf(e.module)) {
-    weights_.Complain(fused, absl::StrCat(e.module, ": ", all.status().message()));
-  }
+  if (!weights_.HasComplaintOf(e.module)) weights_.Complain(fused, std::string(all.status().message()));
   return {{weights_.AddNothing(name, {dtype_, {Dim(e.experts), Dim(rows), Dim(columns)}})}};
 }
 
@@ -104,7 +105,7 @@ std::vector<LinearWeight> BlockGraph::StackedWeights(const ExpertsSpec& e, const
 
 // The rows of both in one weight; nullptr if they are stored differently.
 Value* BlockGraph::JoinedStacks(Value* gate, Value* up, const std::string& name) {
-  if (gate->type != up->type || !QuantizedWeights::AreOneWeight(gate, up)) return nullptr;
+  if (gate->type != up->type) return nullptr;
   const Encoding* encoding = gate->type.encoding;
   if (encoding == nullptr) return b_.Add(Concat{.parts = {gate, up}, .axis = 1}, name);
   if (!Is<Encode>(gate->def) || !Is<Encode>(up->def)) return nullptr;
@@ -119,7 +120,7 @@ Value* BlockGraph::JoinedStacks(Value* gate, Value* up, const std::string& name)
 // What each expert has of one kind, such as its gate.
 BlockGraph::MatricesOfExperts BlockGraph::MatricesOf(const ExpertsSpec& e, const std::string& part,
                                                      const std::string& name, int64_t rows, int64_t columns) {
-  MatricesOfExperts all = {.part = part};
+  MatricesOfExperts all;
   for (int64_t i = 0; i < e.experts; ++i) {
     const LinearModule module = {
         .name = absl::StrCat(e.module, ".", i, ".", part), .out = rows, .in = columns, .is_expert = true};
@@ -155,31 +156,10 @@ Value* BlockGraph::OrderOfExperts(const std::vector<Value*>& orders, int64_t col
   return b_.Add(Reshape{.x = b_.Add(Concat{.parts = all, .axis = 0}), .shape = shape});
 }
 
-// That all experts have what becomes one weight in one form. Else there is a complaint of the first that differs.
-absl::Status BlockGraph::CheckAlike(const ExpertsSpec& e, const MatricesOfExperts& kind) {
-  const TensorType& first = kind.matrices[0]->type;
-  const auto form = [](const TensorType& type) {
-    return type.encoding == nullptr ? std::string(DTypeName(type.dtype)) : type.encoding->text;
-  };
-  for (size_t i = 1; i < kind.matrices.size(); ++i) {
-    const TensorType& type = kind.matrices[i]->type;
-    if (type.encoding == first.encoding && type.dtype == first.dtype) continue;
-    const std::string module = absl::StrCat(e.module, ".", i, ".", kind.part);
-    const std::string message = absl::StrCat(
-        weights_.FileOf(module), ": ", module, " is stored as ", form(type), ", and ", e.module, ".0.", kind.part,
-        " as ", form(first),
-        "; all experts of a layer must be stored alike: quantize the model again with one form for all of them");
-    if (!weights_.HasComplaintOf(e.module)) weights_.Complain(module, message);
-    return absl::UnimplementedError(message);
-  }
-  return absl::OkStatus();
-}
-
 // One weight of the matrices of each expert, of one kind or of two, which then alternate.
 absl::StatusOr<LinearWeight> BlockGraph::JoinedExperts(const ExpertsSpec& e,
                                                        const std::vector<MatricesOfExperts>& kinds,
                                                        const std::string& name) {
-  for (const MatricesOfExperts& kind : kinds) RETURN_IF_ERROR(CheckAlike(e, kind));
   std::vector<Value*> parts;
   std::vector<std::optional<InputEncoding>> inputs;
   for (size_t i = 0; i < static_cast<size_t>(e.experts); ++i) {
@@ -197,8 +177,7 @@ absl::StatusOr<LinearWeight> BlockGraph::JoinedExperts(const ExpertsSpec& e,
         ", the products of its experts, stay in floats: experts that share them have scales of their own"));
     all.input.reset();
   }
-  const auto is_encoded = [](const Value* part) { return part->type.encoding != nullptr; };
-  if (std::any_of(parts.begin(), parts.end(), is_encoded)) {
+  if (parts[0]->type.encoding != nullptr) {
     ASSIGN_OR_RETURN(all.value, quantized_.Stack(parts, e.experts, rows, columns, "%" + name.substr(1)));
     return all;
   }

@@ -97,7 +97,6 @@ class BlockGraph {
   std::vector<LinearWeight> StackedWeights(const ExpertsSpec& e, const std::string& name, int64_t hidden, bool is_down);
   // One for each expert: encoded or plain, how its input is quantized, and the order of its columns.
   struct MatricesOfExperts {
-    std::string part;  // "gate_proj"
     std::vector<Value*> matrices, orders;
     std::vector<std::optional<InputEncoding>> inputs;
   };
@@ -109,7 +108,6 @@ class BlockGraph {
   Value* Converted(const std::string& name, const std::string& tensor, const Shape& shape, DType dtype);
   Value* OrderOfExperts(const std::vector<Value*>& orders, int64_t columns);
   Value* OrderedForExperts(Value* x, Value* order, Value* experts);
-  absl::Status CheckAlike(const ExpertsSpec& e, const MatricesOfExperts& kind);
   absl::StatusOr<LinearWeight> JoinedExperts(const ExpertsSpec& e, const std::vector<MatricesOfExperts>& kinds,
                                              const std::string& name);
   absl::StatusOr<std::vector<LinearWeight>> ExpertMatrices(const ExpertsSpec& e, const std::string& name,

@@ -69,7 +69,7 @@ absl::StatusOr<hf::ModelSpec> ReadSpec(const std::string& folder, const PoolingC
   absl::StatusOr<nlohmann::json> json = ReadJsonFile(transformer, "config.json");
   if (absl::IsNotFound(json.status())) return NoConfig(transformer);
   if (!json.ok()) return json.status();
-  RETURN_IF_ERROR(hf::AddQuantization(transformer, &*json).status());
+  RETURN_IF_ERROR(hf::AddQuantization(transformer, &*json));
   const std::string file = absl::StrCat(transformer, "/config.json");
   std::vector<std::string> notes;
   if (unread == nullptr) unread = &notes;
@@ -161,11 +161,6 @@ absl::StatusOr<std::unique_ptr<Model>> BuildModel(const std::string& folder, con
 
 }  // namespace
 
-absl::StatusOr<std::string> FindQuantization(const std::string& folder) {
-  ASSIGN_OR_RETURN(nlohmann::json config, ReadJsonFile(folder, "config.json"));
-  return hf::AddQuantization(folder, &config);
-}
-
 std::string TransformerFolder(const std::string& folder) {
   const absl::StatusOr<std::string> inside = hf::TransformerPath(folder);
   return inside.ok() && !inside->empty() ? absl::StrCat(folder, "/", *inside) : folder;
@@ -192,6 +187,7 @@ HfReport CheckHuggingFace(const std::string& folder, std::unique_ptr<Model>* mod
   if (!spec.ok()) return report;
   if (const auto* scheme = std::visit([](const auto& s) { return s.quantized.get(); }, *spec)) {
     report.quantization = scheme->Name();
+    report.has_signed_scales = scheme->HasSignedScales();
   }
   report.is_decoder = std::holds_alternative<hf::DecoderSpec>(*spec);
   report.vocab_size = VocabularyOf(*spec);

@@ -162,21 +162,6 @@ Value* HfWeights::AddPart(const std::string& name, const std::string& of_model, 
   return value;
 }
 
-Value* HfWeights::AddBytes(const std::string& name, const std::string& of_model, int64_t bytes, const std::string& why,
-                           const std::string& module) {
-  const DType types[] = {DType::kU8};
-  const CheckpointTensor* found = Find(of_model);
-  const bool is_of_others = found != nullptr && found->tensor.dtype() != DType::kU8 && found->encoding == nullptr &&
-                            found->tensor.bytes() == bytes && found->tensor.shape() == Shape{found->tensor.size(), 1};
-  if (!is_of_others) return AddPart(name, of_model, types, {bytes, 1}, why, module);
-  const std::string tensor = NameOf(of_model);
-  used_.insert(tensor);
-  Value* value = model_->AddWeight(name, {DType::kU8, {Dim(bytes), Dim(1)}},
-                                   WeightSource(found->file, found->name.empty() ? tensor : found->name));
-  model_->data[value->name] = Tensor(DType::kU8, {bytes, 1}, found->tensor.owner());
-  return value;
-}
-
 Value* HfWeights::AddRandom(const std::string& name, const std::string& tensor, const TensorType& type,
                             RandomNumbers numbers) {
   numbers.seed = seed_;
@@ -193,13 +178,6 @@ void HfWeights::Complain(const std::string& of_model, const std::string& message
   const CheckpointTensor* found = Find(of_model);
   AddFinding(HfFinding::Kind::kWrong, found == nullptr ? "" : found->file, tensor, "", "");
   findings_.back().message = message;
-}
-
-std::string HfWeights::FileOf(const std::string& module) const {
-  const std::string begin = absl::StrCat(NameOf(module), ".");
-  if (checkpoint_ == nullptr) return "";
-  const auto at = checkpoint_->lower_bound(begin);
-  return at == checkpoint_->end() || !absl::StartsWith(at->first, begin) ? "" : at->second.file;
 }
 
 bool HfWeights::HasComplaintOf(const std::string& module) const {

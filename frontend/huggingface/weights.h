@@ -61,17 +61,12 @@ class HfWeights {
   // complaint.
   Value* AddPart(const std::string& name, const std::string& tensor, absl::Span<const DType> types, const Shape& shape,
                  const std::string& why, const std::string& module);
-  // The same of u8 [bytes, 1], which the checkpoint may have as the bytes of elements of another type.
-  Value* AddBytes(const std::string& name, const std::string& tensor, int64_t bytes, const std::string& why,
-                  const std::string& module);
   // Random numbers of any type, where there is no checkpoint.
   Value* AddRandom(const std::string& name, const std::string& tensor, const TensorType& type, RandomNumbers numbers);
   // A weight without contents, in place of one that there is a complaint of.
   Value* AddNothing(const std::string& name, const TensorType& type);
   // Keeps a complaint, or what a user should know of the tensor though it can be used.
   void Complain(const std::string& tensor, const std::string& message);
-  // The file with the first tensor of the module; "" if it has none.
-  std::string FileOf(const std::string& module) const;
   // Whether there is a complaint of a tensor of the module, or of a part of it.
   bool HasComplaintOf(const std::string& module) const;
   void Warn(const std::string& tensor, const std::string& message) { warnings_.push_back({tensor, message}); }

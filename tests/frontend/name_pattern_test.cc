@@ -34,40 +34,11 @@ TEST(NamePattern, IsPythonsMatch) {
   EXPECT_TRUE(Matches("", ""));
 }
 
-TEST(NamePattern, LooksAhead) {
-  const std::string q = "model.layers.1.self_attn.q_proj";
-  EXPECT_TRUE(Matches("^(?!.*lm_head).*", q));
-  EXPECT_FALSE(Matches("^(?!.*lm_head).*", "model.lm_head"));
-  EXPECT_FALSE(Matches("^(?!.*(attn|down)).*_proj", q));
-  EXPECT_TRUE(Matches("^(?!.*(attn|down)).*_proj", "model.layers.1.mlp.up_proj"));
-  EXPECT_TRUE(Matches("(?=.*q_proj$)model", q));
-  EXPECT_FALSE(Matches("(?=.*k_proj$)model", q));
-  EXPECT_TRUE(Matches("model\\.layers\\.(?!0\\.)\\d+", q));
-  EXPECT_FALSE(Matches("model\\.layers\\.(?!1\\.)\\d+", q));
-  EXPECT_TRUE(Matches("(?:(?!b).)+$", "aaa"));
-  EXPECT_FALSE(Matches("(?:(?!b).)+$", "aba"));
-  EXPECT_EQ(NamePattern::Parse("a(?=b)")->size(), 2 + 1 + 64 * 2) << "it is run from each place";
-}
-
-TEST(NamePattern, WordsClassesAndCase) {
-  EXPECT_TRUE(Matches(".*(q|k)_proj\\b", "attn.q_proj.weight"));
-  EXPECT_TRUE(Matches(".*(q|k)_proj\\b", "attn.q_proj"));
-  EXPECT_FALSE(Matches(".*(q|k)_proj\\b", "attn.q_proj_2"));
-  EXPECT_TRUE(Matches(".*(q|k)_proj\\B", "attn.q_proj_2"));
-  EXPECT_TRUE(Matches("\\D+\\d\\W\\w\\S$", "ab1.cd"));
-  EXPECT_FALSE(Matches("\\S+$", "a b"));
-  EXPECT_TRUE(Matches("(?i).*PROJ", "attn.q_proj"));
-  EXPECT_TRUE(Matches("(?i)[A-C]+$", "abCc"));
-  EXPECT_FALSE(Matches("(?i)[^A-C]", "b"));
-  EXPECT_FALSE(Matches(".*PROJ", "attn.q_proj"));
-}
-
 // What takes other engines exponential time.
 TEST(NamePattern, TakesLinearTime) { EXPECT_FALSE(Matches("(a|a)+(a|a)+(a|aa)+$", std::string(1000, 'a') + "b")); }
 
 TEST(NamePattern, RefusesWhatItDoesNotKnow) {
-  for (const char* pattern : {"(?<!a)b", "a(?i)b", "(?P<a>b)", "(?=(?!a)b)", "(?!a", "a(", "a)", "[a", "*", "\\Z", "a{",
-                              "a{1000}", "a**", "\\"}) {
+  for (const char* pattern : {"(?!lm_head)", "a(", "a)", "[a", "*", "\\b", "a{", "a{1000}", "a**", "\\"}) {
     EXPECT_TRUE(Says(NamePattern::Parse(pattern).status(), "is not supported")) << pattern;
   }
   EXPECT_TRUE(Says(NamePattern::Parse(std::string(2000, 'a')).status(), "longer"));

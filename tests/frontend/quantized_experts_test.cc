@@ -27,8 +27,8 @@ json ExpertConfig(const json& quantization) {
   return config;
 }
 
-// A model whose experts are packed, and the plain one.
-void WriteExperts(const json& quantization, const Pack& pack, const TestFolder& quantized, const TestFolder& floats) {
+// The number of products with experts, of a model whose experts are packed and that agrees with the plain one.
+size_t ProductsOfAgreeing(const json& quantization, const Pack& pack) {
   NamedTensors packed, plain;
   Draw draw(5);
   const auto of_both = [&](const std::string& name, Shape shape, double mean) {
@@ -52,14 +52,9 @@ void WriteExperts(const json& quantization, const Pack& pack, const TestFolder& 
       plain[m.module + ".weight"] = Tensor::FromValues(DType::kF32, {m.out, m.in}, pack(m, draw, &packed));
     }
   }
+  const TestFolder quantized, floats;
   WriteFolder(floats, ExpertConfig({}), plain);
   WriteFolder(quantized, ExpertConfig(quantization), packed);
-}
-
-// The number of products with experts of a packed model that agrees with the plain one.
-size_t ProductsOfAgreeing(const json& quantization, const Pack& pack) {
-  const TestFolder quantized, floats;
-  WriteExperts(quantization, pack, quantized, floats);
   const std::unique_ptr<Model> model = ExpectLogitsOf(floats.path(), quantized.path());
   if (model == nullptr) return 0;
   size_t products = 0;
@@ -88,22 +83,6 @@ Tensor Stacked(const std::vector<Tensor>& all) {
   return out;
 }
 
-// E4M3 with an f32 for each square.
-std::vector<float> PackFp8(int64_t block, const Matrix& m, Draw& draw, NamedTensors* t) {
-  const int64_t columns = (m.in + block - 1) / block;
-  Tensor codes(DType::kF8E4M3, {m.out, m.in}), scale(DType::kF32, {(m.out + block - 1) / block, columns});
-  for (int64_t i = 0; i < scale.size(); ++i) scale.SetFloat(i, 4 * draw.Scale());
-  std::vector<float> numbers;
-  for (int64_t i = 0; i < codes.size(); ++i) {
-    codes.SetFloat(i, static_cast<double>(draw.Below(33) - 16) / 4);
-    const int64_t of = i / m.in / block * columns + i % m.in / block;
-    numbers.push_back(static_cast<float>(codes.GetFloat(i) * scale.GetFloat(of)));
-  }
-  (*t)[m.module + ".weight"] = codes;
-  (*t)[m.module + ".weight_scale_inv"] = scale;
-  return numbers;
-}
-
 // The gate and up of an expert have the same order, and other experts another one, or none.
 TEST(QuantizedExperts, ColumnsInAnOrderOfEach) {
   const auto products = ProductsOfAgreeing(kGptqConfig, [](const Matrix& m, Draw& draw, NamedTensors* t) {
@@ -117,23 +96,6 @@ TEST(QuantizedExperts, GatesAndUpsInDifferentOrders) {
     return PackGptq({.act_order = true, .order_step = IsUp(m) ? 11 : 5}, m, draw, t);
   });
   EXPECT_EQ(products, 3u);
-}
-
-// One of them in floats, first or later: an error that says so, whatever else is made of the others.
-TEST(QuantizedExperts, SomeInFloats) {
-  for (const int64_t plain : {0, 1}) {
-    const TestFolder quantized, floats;
-    const auto pack = [&](const Matrix& m, Draw& draw, NamedTensors* t) {
-      if (ExpertOf(m) != plain) return PackGptq({}, m, draw, t);
-      const std::vector<float> numbers(static_cast<size_t>(m.out * m.in), 0.25f);
-      (*t)[m.module + ".weight"] = Tensor::FromValues(DType::kF32, {m.out, m.in}, numbers);
-      return numbers;
-    };
-    WriteExperts(kGptqConfig, pack, quantized, floats);
-    const absl::Status status = ImportHuggingFace(quantized.path()).status();
-    EXPECT_TRUE(Says(status, "model.safetensors: model.layers.0.mlp.experts.1.gate_proj is stored as ")) << status;
-    EXPECT_TRUE(Says(status, "all experts of a layer must be stored alike")) << status;
-  }
 }
 
 // E2M1 with scales of 16 in f8e4m3, divided by one f32 for the matrix (compressed-tensors, nvfp4-pack-quantized).
@@ -199,67 +161,6 @@ TEST(QuantizedExperts, InStacks) {
   };
   EXPECT_EQ(products(4), 2u);
   EXPECT_EQ(products(8), 3u);
-}
-
-// FP8 of newer versions of transformers: gates and ups of all experts in one tensor, as floats lie.
-TEST(QuantizedExperts, InStacksOfFp8) {
-  const json config = {{"quant_method", "fp8"}, {"weight_block_size", {32, 32}}, {"activation_scheme", "dynamic"}};
-  std::map<std::string, std::vector<Tensor>> parts;
-  const auto products = ProductsOfAgreeing(config, [&](const Matrix& m, Draw& draw, NamedTensors* t) {
-    NamedTensors own;
-    const std::vector<float> numbers = PackFp8(32, m, draw, &own);
-    const bool is_down = absl::StrContains(m.module, "down_proj");
-    const std::string stack = absl::StrCat("model.layers.0.mlp.experts.", is_down ? "down_proj" : "gate_up_proj");
-    for (const std::string ending : {"", "_scale_inv"}) {
-      const Tensor& one = own.at(absl::StrCat(m.module, ".weight", ending));
-      std::vector<Tensor>& all = parts[stack + ending];
-      all.push_back(one);
-      if (static_cast<int64_t>(all.size()) != (is_down ? 1 : 2) * kExperts) continue;
-      (*t)[stack + ending] = Stacked(all).Reshaped({kExperts, (is_down ? 1 : 2) * one.shape()[0], one.shape()[1]});
-    }
-    return numbers;
-  });
-  EXPECT_EQ(products, 2u);
-}
-
-// Blocks of gates that end within a block of 64 rows: gates and ups stay apart.
-TEST(QuantizedExperts, OfNoWholeBlocks) {
-  const json config = {{"quant_method", "fp8"}, {"weight_block_size", {64, 64}}, {"activation_scheme", "dynamic"}};
-  const auto products =
-      ProductsOfAgreeing(config, [](const Matrix& m, Draw& draw, NamedTensors* t) { return PackFp8(64, m, draw, t); });
-  EXPECT_EQ(products, 3u);
-}
-
-TEST(QuantizedExperts, ErrorsNameTheOneThatDiffers) {
-  const auto error = [](const std::function<void(const Matrix&, NamedTensors*)>& change) {
-    NamedTensors tensors;
-    Draw draw(3);
-    AddUnquantized(&tensors);
-    for (int64_t i = 0; i < kExperts; ++i) {
-      for (const char* part : {"gate_proj", "up_proj", "down_proj"}) {
-        const bool is_down = part == absl::string_view("down_proj");
-        const Matrix m = {absl::StrCat("model.layers.0.mlp.experts.", i, ".", part), is_down ? 64 : kExpertSize,
-                          is_down ? kExpertSize : 64};
-        PackFp8(32, m, draw, &tensors);
-        if (ExpertOf(m) == 1 && part == absl::string_view("up_proj")) change(m, &tensors);
-      }
-    }
-    const TestFolder folder;
-    WriteFolder(folder, ExpertConfig({{"quant_method", "fp8"}, {"weight_block_size", {32, 32}}}), tensors);
-    return ImportHuggingFace(folder.path()).status();
-  };
-  const auto in_floats = [](const Matrix& m, NamedTensors* t) {
-    t->erase(m.module + ".weight_scale_inv");
-    (*t)[m.module + ".weight"] = Tensor(DType::kF32, {m.out, m.in});
-  };
-  EXPECT_TRUE(Says(error(in_floats),
-                   "model.safetensors: model.layers.0.mlp.experts.1.up_proj is stored as f32, and "
-                   "model.layers.0.mlp.experts.0.up_proj as f8e4m3 block=32x32 scale=f32; all experts of a layer"));
-  const auto with_other_scale = [](const Matrix& m, NamedTensors* t) {
-    Tensor& scale = (*t)[m.module + ".weight_scale_inv"];
-    scale = Tensor::FromValues(DType::kBF16, scale.shape(), scale.ToFloats());
-  };
-  EXPECT_TRUE(Says(error(with_other_scale), "experts.1.up_proj is stored as f8e4m3 block=32x32 scale=bf16, and"));
 }
 
 }  // namespace

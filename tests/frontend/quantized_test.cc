@@ -105,17 +105,18 @@ TEST(QuantizedAwq, WordsInItsOrder) {
 }
 
 // Rows of groups lie in planes: the first ones in the highest bits, at 3 bits ten in a word of 32.
-std::vector<float> PackHqq(int bits, const Matrix& m, Draw& draw, NamedTensors* t, int64_t group = 32) {
-  const int64_t rows = m.out * m.in / group, planes = bits == 3 ? 10 : 8 / bits, words = (rows + planes - 1) / planes;
-  const std::vector<int64_t> codes = draw.Codes(rows * group, int64_t{1} << bits);
-  Tensor packed(bits == 3 ? DType::kI32 : DType::kU8, {words, group}), scale(DType::kF16, {rows, 1}),
+std::vector<float> PackHqq(int bits, const Matrix& m, Draw& draw, NamedTensors* t) {
+  constexpr int64_t kGroup = 32;
+  const int64_t rows = m.out * m.in / kGroup, planes = bits == 3 ? 10 : 8 / bits, words = (rows + planes - 1) / planes;
+  const std::vector<int64_t> codes = draw.Codes(rows * kGroup, int64_t{1} << bits);
+  Tensor packed(bits == 3 ? DType::kI32 : DType::kU8, {words, kGroup}), scale(DType::kF16, {rows, 1}),
       zero(DType::kF16, {rows, 1});
   std::vector<float> numbers;
   for (int64_t r = 0; r < rows; ++r) {
     scale.SetFloat(r, draw.Scale());
     zero.SetFloat(r, 0.25 * static_cast<double>(draw.Below(16)));
-    for (int64_t c = 0; c < group; ++c) {
-      const int64_t code = codes[static_cast<size_t>(r * group + c)], at = r % words * group + c;
+    for (int64_t c = 0; c < kGroup; ++c) {
+      const int64_t code = codes[static_cast<size_t>(r * kGroup + c)], at = r % words * kGroup + c;
       packed.SetInt(at, packed.GetInt(at) | code << (bits * (planes - 1 - r / words)));
       numbers.push_back(static_cast<float>((static_cast<double>(code) - zero.GetFloat(r)) * scale.GetFloat(r)));
     }
@@ -141,14 +142,6 @@ TEST(QuantizedHqq, RowsInPlanes) {
 }
 
 // By what is the same in all layers of modules' names; a module that is not named is not quantized.
-TEST(QuantizedHqq, ARowIsAGroup) {
-  json weights = HqqWeights(4);
-  weights["weight_quant_params"]["group_size"] = nullptr;
-  const auto pack = [](const Matrix& m, Draw& draw, NamedTensors* t) { return PackHqq(4, m, draw, t, m.in); };
-  EXPECT_EQ(ExpectSameNumbers({{"quant_method", "hqq"}, {"quant_config", weights}}, pack),
-            "uint4 group=64 scale=f16 zero=f16");
-}
-
 TEST(QuantizedHqq, SettingsOfSingleModules) {
   json modules;
   for (const Matrix& m : kMatrices) {
@@ -259,9 +252,8 @@ TEST(QuantizedCompressedTensors, Mxfp8) {
             "f8e4m3 group=32 scale=bf16");
 }
 
-// Blocks of 64 that do not end with rows of 96, in both formats, and double quantization by its definition. Bytes are
-// stored as elements of a type.
-std::string BitsAndBytesAgrees(const std::string& type, bool nested, DType storage = DType::kU8) {
+// Blocks of 64 that do not end with rows of 96, in both formats, and double quantization by its definition.
+std::string BitsAndBytesAgrees(const std::string& type, bool nested) {
   const float* numbers_of = nullptr;
   for (const EncodingFormat& format : EncodingFormats()) {
     if (format.name == (type == "nf4" ? "nf4" : "bnb_fp4")) numbers_of = format.codebook;
@@ -288,7 +280,7 @@ std::string BitsAndBytesAgrees(const std::string& type, bool nested, DType stora
     json state = {{"quant_type", type}, {"blocksize", 64}, {"dtype", "bfloat16"}, {"shape", {m.out, m.in}}};
     if (nested) state.update({{"nested_blocksize", 256}, {"nested_dtype", "float32"}, {"nested_offset", 0.02}});
     const std::string text = state.dump();
-    (*t)[w] = Tensor(storage, {packed.bytes() * 8 / DTypeBits(storage), 1}, packed.owner());
+    (*t)[w] = packed;
     (*t)[w + ".quant_map"] = Tensor::FromValues(DType::kF32, {16}, std::vector<float>(numbers_of, numbers_of + 16));
     (*t)[w + ".quant_state.bitsandbytes__" + type] = Tensor::FromValues(DType::kU8, {static_cast<int64_t>(text.size())},
                                                                         std::vector<int64_t>(text.begin(), text.end()));
@@ -301,8 +293,8 @@ std::string BitsAndBytesAgrees(const std::string& type, bool nested, DType stora
     }
     return numbers;
   };
-  const json config = {{"load_in_4bit", true},
-                       {"bnb_4bit_quant_storage", storage == DType::kBF16 ? "bfloat16" : "uint8"},
+  const json config = {{"quant_method", "bitsandbytes"},
+                       {"load_in_4bit", true},
                        {"bnb_4bit_quant_type", type},
                        {"bnb_4bit_use_double_quant", nested}};
   return ExpectSameNumbers(config, pack);
@@ -313,11 +305,6 @@ TEST(QuantizedBitsAndBytes, BlocksThatDoNotEndWithRows) {
   EXPECT_EQ(BitsAndBytesAgrees("nf4", true), "nf4 group=64 scale=f32");
   EXPECT_EQ(BitsAndBytesAgrees("fp4", false), "bnb_fp4 group=64 scale=f32");
   EXPECT_EQ(BitsAndBytesAgrees("fp4", true), "bnb_fp4 group=64 scale=f32");
-}
-
-TEST(QuantizedBitsAndBytes, BytesAsElementsOfOtherTypes) {
-  EXPECT_EQ(BitsAndBytesAgrees("nf4", true, DType::kBF16), "nf4 group=64 scale=f32");
-  EXPECT_EQ(BitsAndBytesAgrees("fp4", false, DType::kF32), "bnb_fp4 group=64 scale=f32");
 }
 
 // Blocks that no size is a multiple of.
@@ -340,69 +327,6 @@ TEST(QuantizedFp8, RaggedBlocks) {
   };
   const json config = {{"quant_method", "fp8"}, {"weight_block_size", {40, 24}}, {"activation_scheme", "dynamic"}};
   EXPECT_EQ(ExpectSameNumbers(config, pack), "f8e4m3 block=40x24 scale=f32");
-}
-
-// The scales of inputs as vLLM and as transformers call them.
-TEST(QuantizedFp8, StaticScalesOfInputsHaveTwoNames) {
-  std::vector<std::vector<float>> logits;
-  for (const char* name : {"input_scale", "activation_scale"}) {
-    const TestFolder folder;
-    WritePacked(
-        {{"quant_method", "fp8"}, {"activation_scheme", "static"}},
-        [&](const Matrix& m, Draw& draw, NamedTensors* t) {
-          Tensor codes(DType::kF8E4M3, {m.out, m.in});
-          for (int64_t i = 0; i < codes.size(); ++i) codes.SetFloat(i, static_cast<double>(draw.Below(9) - 4));
-          (*t)[m.module + ".weight"] = codes;
-          (*t)[m.module + ".weight_scale_inv"] = Tensor::FromValues(DType::kF32, {}, std::vector<float>{0.02f});
-          (*t)[absl::StrCat(m.module, ".", name)] = Tensor::FromValues(DType::kF32, {}, std::vector<float>{0.013f});
-          return std::vector<float>(static_cast<size_t>(codes.size()));
-        },
-        folder);
-    for (const bool of_inputs : {false, true}) {
-      std::unique_ptr<Model> model;
-      const auto own = LogitsOf(folder.path(), &model, {.activations = of_inputs});
-      ASSERT_TRUE(own.ok()) << own.status();
-      logits.push_back(*own);
-    }
-  }
-  EXPECT_EQ(logits[0], logits[2]);
-  EXPECT_EQ(logits[1], logits[3]);
-  EXPECT_NE(logits[0], logits[1]);
-}
-
-// What says beside config.json, or under an older key of it, how the weights are stored.
-TEST(QuantizedAwq, SettingsInAFileOfTheirOwn) {
-  const TestFolder folder, floats;
-  WriteFolder(floats, SmallConfig(),
-              WritePacked(
-                  {}, [&](const Matrix& m, Draw& draw, NamedTensors* t) { return PackAwq({}, m, draw, t); }, folder));
-  folder.Write("config.json", SmallConfig().dump());
-  folder.Write("quant_config.json", R"({"w_bit": 4, "q_group_size": 32, "version": "GEMM", "zero_point": true})");
-  ExpectLogitsOf(floats.path(), folder.path());
-}
-
-TEST(QuantizedCompressedTensors, UnderItsOlderKey) {
-  const auto pack = [](const Matrix& m, Draw& draw, NamedTensors* t) {
-    Tensor codes(DType::kI8, {m.out, m.in}), scales(DType::kBF16, {m.out, 1});
-    for (int64_t i = 0; i < scales.size(); ++i) scales.SetFloat(i, draw.Scale());
-    std::vector<float> numbers;
-    for (int64_t i = 0; i < codes.size(); ++i) {
-      codes.SetInt(i, draw.Below(17) - 8);
-      numbers.push_back(static_cast<float>(static_cast<double>(codes.GetInt(i)) * scales.GetFloat(i / m.in)));
-    }
-    (*t)[m.module + ".weight"] = codes;
-    (*t)[m.module + ".weight_scale"] = scales;
-    return numbers;
-  };
-  const json group = {{"targets", {"Linear"}},
-                      {"weights", {{"num_bits", 8}, {"type", "int"}, {"symmetric", true}, {"strategy", "channel"}}}};
-  json config = SmallConfig();
-  config["compression_config"] = {
-      {"format", "int-quantized"}, {"ignore", {"lm_head"}}, {"config_groups", {{"group_0", group}}}};
-  const TestFolder folder, floats;
-  WriteFolder(floats, SmallConfig(), WritePacked({}, pack, folder));
-  folder.Write("config.json", config.dump());
-  ExpectLogitsOf(floats.path(), folder.path());
 }
 
 }  // namespace

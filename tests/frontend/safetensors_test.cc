@@ -153,15 +153,6 @@ TEST(ReadSafetensors, ReadsValues) {
   EXPECT_EQ(tensors->at("t").ToInts(), (std::vector<int64_t>{1, 2, -1, 256}));
 }
 
-// Exponents of scales.
-TEST(ReadSafetensors, ReadsF8E8M0AsBytes) {
-  const auto tensors =
-      Read(SafetensorsBytes(R"({"t":{"dtype":"F8_E8M0","shape":[2],"data_offsets":[0,2]}})", "\x7f\x01"));
-  ASSERT_TRUE(tensors.ok()) << tensors.status();
-  EXPECT_EQ(tensors->at("t").dtype(), DType::kU8);
-  EXPECT_EQ(tensors->at("t").ToInts(), (std::vector<int64_t>{127, 1}));
-}
-
 TEST(ReadSafetensors, AcceptsWhiteSpaceAroundTheHeader) {
   for (const char* header : {"{}\r \t\n", "\t\n{}\r ", " {} "}) {
     const auto tensors = Read(SafetensorsBytes(header));

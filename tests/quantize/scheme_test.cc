@@ -34,8 +34,6 @@ TEST(Scheme, PresetsStandForText) {
   EXPECT_FALSE(smooth.activations->is_float);
   EXPECT_TRUE(ParseScheme("gptq:actorder").value().act_order);
   EXPECT_EQ(ParseScheme("awq:g64").value().group, 64);
-  EXPECT_TRUE(ParseScheme("awq:sym").value().symmetric);
-  EXPECT_FALSE(ParseScheme("fp8:block:weight-only").value().activations.has_value());
   EXPECT_EQ(ParseScheme("llm.int8").value().container, Container::kBitsAndBytes);
   EXPECT_FALSE(ParseScheme("fp8:weight-only").value().activations.has_value());
 }
@@ -64,13 +62,6 @@ TEST(Scheme, ErrorsSayWhatThereIs) {
   EXPECT_THAT(error("int8:smooth"), HasSubstr("int8:channel:dynamic:smooth"));
   EXPECT_THAT(error("int8:asym:bitsandbytes"), HasSubstr("bitsandbytes has int8"));
   EXPECT_THAT(error("int8:asym:dynamic"), HasSubstr("no zero points"));
-  EXPECT_THAT(error("gptq:awq"), HasSubstr("'gptq:awq': 'gptq' and 'awq' contradict each other; give one of them"));
-  EXPECT_THAT(error("smoothquant:awq"), HasSubstr("'smooth' and 'awq' contradict"));
-  EXPECT_THAT(error("int4:sym:asym"), HasSubstr("'sym' and 'asym' contradict"));
-  EXPECT_THAT(error("int4:g64:channel"), HasSubstr("'g64' and 'channel' contradict"));
-  EXPECT_THAT(error("int4:g64:g32"), HasSubstr("'g64' and 'g32' contradict"));
-  EXPECT_THAT(error("fp8:static:block"), HasSubstr("'static' and 'block' contradict"));
-  EXPECT_THAT(error("int8:dynamic:weight-only"), HasSubstr("'dynamic' and 'weight-only' contradict"));
   EXPECT_THAT(error("*=int4,q_proj=fp8"), HasSubstr("never reached"));
   EXPECT_THAT(error("=int4"), HasSubstr("a pattern is empty"));
   EXPECT_THAT(error(""), HasSubstr("'' is unknown"));

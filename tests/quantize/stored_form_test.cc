@@ -30,7 +30,7 @@ std::map<std::string, Tensor> Stored(const std::string& text, const Tensor& numb
   return tensors;
 }
 
-Tensor Numbers(int64_t rows, int64_t columns, const std::vector<float>& numbers) {
+Tensor Matrix(int64_t rows, int64_t columns, const std::vector<float>& numbers) {
   return Tensor::FromValues(DType::kF32, {rows, columns}, numbers);
 }
 
@@ -54,7 +54,7 @@ TEST(NestedScalesTest, EqualScalesAreExact) {
 
 TEST(StoredForm, FourBitsAreUnsignedTheFirstLowest) {
   // Scales are 15 / 7.5 = 2: codes -8, 7, 0, 1 and zeros, of which 8 is added.
-  const auto tensors = Stored("int4:channel", Numbers(1, 10, {-15, 15, 0, 2, 0, 0, 0, 0, -2, 0}));
+  const auto tensors = Stored("int4:channel", Matrix(1, 10, {-15, 15, 0, 2, 0, 0, 0, 0, -2, 0}));
   EXPECT_THAT(tensors.at(".weight_packed").ToInts(),
               ElementsAre(static_cast<int32_t>(0x888898f0u), static_cast<int32_t>(0x87u)));
   EXPECT_THAT(tensors.at(".weight_scale").ToFloats(), ElementsAre(2));
@@ -64,7 +64,7 @@ TEST(StoredForm, FourBitsAreUnsignedTheFirstLowest) {
 
 TEST(StoredForm, ZeroPointsArePackedAlongOutputs) {
   // From 0 to 30: scale 2, zero point -8; from -30 to 0: 7; from -2 to 28: -7.
-  const auto tensors = Stored("int4:g2:asym", Numbers(3, 2, {0, 30, -30, 0, -2, 28}));
+  const auto tensors = Stored("int4:g2:asym", Matrix(3, 2, {0, 30, -30, 0, -2, 28}));
   EXPECT_EQ(tensors.at(".weight_zero_point").shape(), (Shape{1, 1}));
   EXPECT_THAT(tensors.at(".weight_zero_point").ToInts(), ElementsAre(0x1f0));
   EXPECT_THAT(tensors.at(".weight_packed").ToInts(), ElementsAre(0xf0, 0xf0, 0xf0));
@@ -74,10 +74,10 @@ TEST(StoredForm, FloatsOfFourBitsAreTwoInAByte) {
   std::vector<float> numbers(32, 0);
   numbers[0] = 6;   // 7
   numbers[1] = -1;  // 10
-  const auto mx = Stored("mxfp4", Numbers(1, 32, numbers));
+  const auto mx = Stored("mxfp4", Matrix(1, 32, numbers));
   EXPECT_EQ(mx.at(".weight_packed").GetInt(0), 0xa7);
   EXPECT_THAT(mx.at(".weight_scale").ToInts(), ElementsAre(127));
-  const auto nv = Stored("nvfp4", Numbers(1, 32, numbers));
+  const auto nv = Stored("nvfp4", Matrix(1, 32, numbers));
   EXPECT_EQ(nv.at(".weight_packed").GetInt(0), 0xa7);
   // The reciprocal of what multiplies.
   EXPECT_FLOAT_EQ(nv.at(".weight_global_scale").ToFloats()[0], 448);
@@ -87,14 +87,14 @@ TEST(StoredForm, BitsAndBytesHasTheFirstCodeInTheHighHalf) {
   std::vector<float> numbers(64, 0);
   numbers[0] = 2;   // 15
   numbers[1] = -2;  // 0
-  const auto tensors = Stored("nf4", Numbers(1, 64, numbers));
+  const auto tensors = Stored("nf4", Matrix(1, 64, numbers));
   EXPECT_EQ(tensors.at(".weight").GetInt(0), 0xf0);
   EXPECT_EQ(tensors.at(".weight").GetInt(1), 0x77);
   EXPECT_THAT(tensors.at(".weight.absmax").ToFloats(), ElementsAre(2));
   const Tensor state = tensors.at(".weight.quant_state.bitsandbytes__nf4");
   EXPECT_EQ(std::string(state.raw(), static_cast<size_t>(state.bytes())),
             R"({"quant_type":"nf4","blocksize":64,"dtype":"float32","shape":[1,64]})");
-  const auto int8 = Stored("llm.int8", Numbers(1, 2, {-254, 2}));
+  const auto int8 = Stored("llm.int8", Matrix(1, 2, {-254, 2}));
   EXPECT_THAT(int8.at(".weight").ToInts(), ElementsAre(-127, 1));
   EXPECT_THAT(int8.at(".SCB").ToFloats(), ElementsAre(254));
 }

@@ -1,9 +1,9 @@
 // bitsandbytes. LLM.int8() (arXiv:2208.07339): MODULE.weight i8 [out, in], SCB f32 [out]: a number is code * SCB / 127.
 // NF4 and FP4 (arXiv:2305.14314, section 3): weight u8 [out * in / 2, 1], two codes in a byte, the first in its high
-// half, or the same bytes as fewer elements of a wider type (bnb_4bit_quant_storage); blocks of the weights one after
-// the other, row by row, have an absmax, which multiplies the number that quant_map has for a code. With double
-// quantization absmax is u8, an index into nested_quant_map, times the nested_absmax of its own block, plus an offset.
-// Such scales are made f32 in `prepare`: 0.5 bits a weight in blocks of 64 in place of 0.13.
+// half; blocks of the weights one after the other, row by row, have an absmax, which multiplies the number that
+// quant_map has for a code. With double quantization absmax is u8, an index into nested_quant_map, times the
+// nested_absmax of its own block, plus an offset. Such scales are made f32 in `prepare`: 0.5 bits a weight in blocks of
+// 64 in place of 0.13.
 #include <algorithm>
 #include <numeric>
 
@@ -33,9 +33,8 @@ class BitsAndBytes : public QuantizedScheme {
   std::string type = "nf4";
   std::vector<std::string> excluded;
 
-  bool Covers(const LinearModule& module) const override { return !IsListed(module.name, excluded); }
-  // Codes of 4 bits may be stored as the bytes of floats, so that the weight's type does not tell them from numbers.
-  std::string CodesOf(const LinearModule&) const override { return is_int8 ? "weight" : StateName(); }
+  bool Covers(const LinearModule& module) const override { return !module.is_head && !IsListed(module.name, excluded); }
+  std::string CodesOf(const LinearModule&) const override { return "weight"; }
   std::string Name() const override { return absl::StrCat("bitsandbytes, ", is_int8 ? "int8" : type); }
   std::optional<ActivationSpec> ActivationOf(const LinearModule&) const override {
     if (!is_int8) return std::nullopt;
@@ -56,7 +55,6 @@ class BitsAndBytes : public QuantizedScheme {
   }
 
  private:
-  std::string StateName() const { return absl::StrCat("weight.quant_state.bitsandbytes__", type); }
   std::string Text(int64_t group) const {
     return absl::StrCat(type == "nf4" ? "nf4" : "bnb_fp4", " group=", group, " scale=f32");
   }
@@ -78,7 +76,7 @@ class BitsAndBytes : public QuantizedScheme {
     const std::optional<QuantState> state = ReadState(module, reader);
     const int64_t elements = module.out * module.in;
     const std::string why = absl::StrCat(" = [out ", module.out, " * in ", module.in, " / 2, 1]");
-    Value* packed = reader.Bytes("weight", (elements + 1) / 2, why);
+    Value* packed = reader.Part("weight", kU8Only, {(elements + 1) / 2, 1}, why);
     if (!state.has_value() || !CheckMap(reader)) {
       for (const char* part : {"quant_map", "absmax", "nested_absmax", "nested_quant_map"}) {
         reader.Use(absl::StrCat("weight.", part));  // there is a complaint
@@ -131,7 +129,7 @@ class BitsAndBytes : public QuantizedScheme {
   }
 
   std::optional<QuantState> ReadState(const LinearModule& module, PartReader& reader) const {
-    const std::string part = StateName();
+    const std::string part = absl::StrCat("weight.quant_state.bitsandbytes__", type);
     const Tensor* text = reader.Find(part);
     if (text == nullptr || text->dtype() != DType::kU8) {
       reader.Part(part, kU8Only, {1}, " or longer: the JSON text of a state");
@@ -200,9 +198,10 @@ std::unique_ptr<QuantizedScheme> ReadBitsAndBytes(ConfigReader& config) {
   if (in_4 && scheme->type != "nf4" && scheme->type != "fp4") {
     config.Refuse(absl::StrCat("bnb_4bit_quant_type ", Quoted(scheme->type), " is not supported; supported: nf4, fp4"));
   }
-  // The same bytes, as elements of one type or another.
-  constexpr absl::string_view kStorages[] = {"uint8", "int8", "bfloat16", "float16", "float32", "float64"};
-  config.Choice("bnb_4bit_quant_storage", "uint8", kStorages);
+  const std::string storage = config.Text("bnb_4bit_quant_storage", "uint8");
+  if (in_4 && storage != "uint8") {
+    config.Refuse(absl::StrCat("bnb_4bit_quant_storage ", Quoted(storage), " is not supported; supported: uint8"));
+  }
   if (config.Flag("llm_int8_has_fp16_weight", false)) config.Refuse("llm_int8_has_fp16_weight true is not supported");
   scheme->excluded = ReadNames(config, "llm_int8_skip_modules");
   config.Ignore({"quant_method", "_load_in_8bit", "_load_in_4bit", "bnb_4bit_compute_dtype",

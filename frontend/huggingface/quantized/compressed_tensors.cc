@@ -1,15 +1,12 @@
 // compressed-tensors, as llm-compressor writes it (github.com/vllm-project/compressed-tensors): groups of modules, each
 // with a format. Integers of 2 to 8 bits are packed along k in words of 32 after 2^(bits - 1) was added,
-// MODULE.weight_packed [out, in * bits / 32]; their zero points, likewise, along the outputs, or one i8 for all.
+// MODULE.weight_packed [out, in * bits / 32]; their zero points, likewise, along the outputs.
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "files/path_check.h"
 #include "frontend/huggingface/quantized/forms.h"
@@ -56,7 +53,7 @@ struct Selector {
 struct Group {
   std::vector<Selector> targets;
   Format format = Format::kPackedIntegers;
-  std::optional<Arguments> weights;  // none: only inputs of attention were quantized, say, and weights are floats
+  Arguments weights;
   std::optional<ActivationSpec> activations;
 };
 
@@ -68,6 +65,7 @@ class CompressedTensors : public QuantizedScheme {
   std::string format;
 
   bool Covers(const LinearModule& module) const override { return GroupOf(module) != nullptr; }
+  bool HasSignedScales() const override { return true; }
   std::string Name() const override { return absl::StrCat("compressed-tensors, ", format); }
   std::optional<KvCacheSpec> KvCache() const override { return kv_cache; }
   std::optional<ActivationSpec> ActivationOf(const LinearModule& module) const override {
@@ -86,21 +84,14 @@ class CompressedTensors : public QuantizedScheme {
     if (group.format == Format::kNvfp4) return "nvfp4";
     if (group.format == Format::kMxfp4) return "mxfp4";
     if (group.format == Format::kMxfp8) return kMxfp8;
-    if (group.format == Format::kPackedIntegers) {
-      const Arguments& w = *group.weights;
-      const bool is_one = w.per == Granularity::kTensor;
-      const std::string zero =
-          w.is_symmetric ? "" : absl::StrCat(" zero=", is_one ? "i8" : DTypeName(ZeroType(w, module)));
-      return absl::StrCat(PackedText(w, module, w.is_symmetric || is_one), " scale=", DTypeName(scale), zero);
-    }
+    if (group.format == Format::kPackedIntegers) return PackedText(group.weights, module, DTypeName(scale));
     return hf::EncodingOf(FormOf(group), scale);
   }
 
   EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
     const Group& group = *GroupOf(module);
-    for (const char* part : {"input_scale", "input_global_scale"}) reader.IgnoreActivationScale(part);
-    const bool has_input_zeros = !group.activations.has_value() || !group.activations->is_symmetric;
-    IgnoreZeros("input_zero_point", reader, has_input_zeros);
+    for (const char* part : {"input_scale", "input_zero_point", "input_global_scale"})
+      reader.IgnoreActivationScale(part);
     switch (group.format) {
       case Format::kNvfp4:
         return ReadNvfp4({.codes = "weight_packed", .outer = "weight_global_scale", .outer_divides = true}, module,
@@ -110,9 +101,9 @@ class CompressedTensors : public QuantizedScheme {
       case Format::kMxfp8:
         return ReadMxfp8("weight", "weight_scale", module, reader);
       case Format::kPackedIntegers:
-        return ReadPacked(*group.weights, module, reader);
+        return ReadPacked(group.weights, module, reader);
       default:
-        if (group.weights->is_symmetric) IgnoreZeros("weight_zero_point", reader);
+        if (group.weights.is_symmetric) IgnoreZeros("weight_zero_point", reader);
         return ReadBytes(FormOf(group), module, reader);
     }
   }
@@ -120,10 +111,6 @@ class CompressedTensors : public QuantizedScheme {
  private:
   // A name or pattern counts before a class, whatever the order of the groups is (match_targets of the library).
   const Group* GroupOf(const LinearModule& module) const {
-    const Group* group = TargetOf(module);
-    return group == nullptr || !group->weights.has_value() ? nullptr : group;
-  }
-  const Group* TargetOf(const LinearModule& module) const {
     const auto names = [&](const Selector& selector) { return selector.Names(module); };
     const auto is_class = [&](const Selector& selector) { return selector.IsClassOf(module); };
     if (std::any_of(ignored.begin(), ignored.end(), [&](const Selector& s) { return names(s) || is_class(s); })) {
@@ -139,7 +126,7 @@ class CompressedTensors : public QuantizedScheme {
   }
 
   static ByteForm FormOf(const Group& group) {
-    const Arguments& w = *group.weights;
+    const Arguments& w = group.weights;
     return {.is_float = w.is_float,
             .zero = w.is_symmetric ? "" : "weight_zero_point",
             .per = w.per,
@@ -152,98 +139,53 @@ class CompressedTensors : public QuantizedScheme {
   static int64_t GroupsOf(const Arguments& w, const LinearModule& module) {
     return w.per == Granularity::kGroup ? (module.in + w.group - 1) / w.group : 1;
   }
-  // What packed zero points are unpacked to.
-  static DType ZeroType(const Arguments& w, const LinearModule& module) {
+  static std::string ZeroType(const Arguments& w, const LinearModule& module) {
     const int64_t groups = GroupsOf(w, module);
-    return w.bits > 4 || (groups > 1 && groups % 2 != 0) ? DType::kU8 : DType::kU4;
+    return w.bits > 4 || (groups > 1 && groups % 2 != 0) ? "u8" : "u4";
   }
-  // The encoding, without its components' types.
-  static std::string PackedText(const Arguments& w, const LinearModule& module, bool is_signed) {
+  static std::string PackedText(const Arguments& w, const LinearModule& module, absl::string_view scale) {
     const std::string how = w.per == Granularity::kGroup    ? absl::StrCat("group=", w.group)
                             : w.per == Granularity::kTensor ? "per=tensor"
                                                             : "per=channel";
-    return absl::StrCat(IntegerFormat(static_cast<int>(w.bits), is_signed, module.in).name, " ", how);
-  }
-
-  // How `count` codes lie along an axis of MODULE.PART. Up to 0.17 of the library words have 32 / bits whole codes, and
-  // from 0.18 on codes follow each other from one word to the next, which is the same where bits divide 32, and as many
-  // words for some small sizes: then bits are 0 that whole codes leave free, and not in all rows otherwise.
-  struct Packing {
-    bool across = false;
-    int64_t words = 0;
-    std::string why;  // the size, for errors: "in 128 / 10"
-  };
-  static Packing PackingOf(const std::string& part, size_t axis, const std::string& of, int64_t count, int64_t bits,
-                           const PartReader& reader) {
-    const int64_t of_word = 32 / bits;
-    const Packing whole = {.words = (count + of_word - 1) / of_word, .why = absl::StrCat(of, " / ", of_word)};
-    const Packing across = {
-        .across = true, .words = (count * bits + 31) / 32, .why = absl::StrCat(of, " * ", bits, " / 32")};
-    const Tensor* found = reader.Find(part);
-    if (32 % bits == 0 || found == nullptr || found->dtype() != DType::kI32 || found->rank() != 2) return whole;
-    if (whole.words != across.words) return found->shape()[axis] == across.words ? across : whole;
-    const auto* begin = found->data<int32_t>();
-    const bool has_more = std::any_of(begin, begin + found->size(), [&](int32_t word) {
-      return static_cast<uint32_t>(word) >> (of_word * bits) != 0;
-    });
-    return has_more ? across : whole;
+    return absl::StrCat(IntegerFormat(static_cast<int>(w.bits), w.is_symmetric, module.in).name, " ", how,
+                        " scale=", scale, w.is_symmetric ? "" : " zero=", w.is_symmetric ? "" : ZeroType(w, module));
   }
 
   static EncodedParts ReadPacked(const Arguments& w, const LinearModule& module, PartReader& reader) {
+    const int64_t of_word = 32 / w.bits, groups = GroupsOf(w, module), words = (module.in + of_word - 1) / of_word;
     const DType types[] = {DType::kI32};
-    const int bits = static_cast<int>(w.bits);
-    const Packing packing = PackingOf("weight_packed", 1, absl::StrCat("in ", module.in), module.in, w.bits, reader);
     CheckShape(module, reader);
-    Value* packed = reader.Part("weight_packed", types, {module.out, packing.words},
-                                absl::StrCat(" = [out ", module.out, ", ", packing.why, "]"));
+    Value* packed = reader.Part("weight_packed", types, {module.out, words},
+                                absl::StrCat(" = [out ", module.out, ", in ", module.in, " / ", of_word, "]"));
     EncodedParts parts;
-    const ByteForm runs = {.per = w.per, .group = w.group};
-    Value* scale = ReadRuns(runs, "weight_scale", false, module, reader);
-    parts.order = OrderOf(w, module, reader);
-    // One zero point for all is not packed, but stored as it is, from -2^(bits - 1) on.
-    const Tensor* zeros = w.is_symmetric ? nullptr : reader.Find("weight_zero_point");
-    const bool has_plain_zeros =
-        !w.is_symmetric && (w.per == Granularity::kTensor || (zeros != nullptr && zeros->dtype() == DType::kI8));
-    const bool is_signed = w.is_symmetric || has_plain_zeros;
-    Unpack codes = {.x = packed, .index = parts.order, .bits = w.bits, .axis = 1, .across = packing.across};
-    codes.count = module.in;
-    if (is_signed) codes.add = int64_t{1} << (bits - 1);
-    StoreAs(IntegerFormat(bits, is_signed, module.in), &codes);
+    Value* scale = nullptr;
+    if (w.per == Granularity::kGroup) {
+      scale = reader.Scale("weight_scale", {module.out, groups},
+                           absl::StrCat(" = [out ", module.out, ", in ", module.in, " / group ", w.group, "]"));
+    } else if (w.per == Granularity::kTensor) {
+      scale = reader.OneScale("weight_scale");
+    } else {
+      scale = ScaleOfRows("weight_scale", module.out, reader);
+    }
+    if (w.has_order && reader.Has("weight_g_idx")) {
+      parts.order = reader.OrderOfGroups("weight_g_idx", module.in, w.group);
+    }
+    Unpack codes = {.x = packed, .index = parts.order, .bits = w.bits, .axis = 1, .count = module.in};
+    if (w.is_symmetric) codes.add = int64_t{1} << (w.bits - 1);
+    StoreAs(IntegerFormat(static_cast<int>(w.bits), w.is_symmetric, module.in), &codes);
     parts.components = {reader.Add(codes, "codes"), scale};
-    parts.as = absl::StrCat(PackedText(w, module, is_signed), " scale=", DTypeName(DTypeOf(scale)));
     if (w.is_symmetric) {
       IgnoreZeros("weight_zero_point", reader);
     } else {
-      parts.components.push_back(has_plain_zeros ? ReadRuns(runs, "weight_zero_point", true, module, reader)
-                                                 : ReadPackedZeros(w, module, reader));
-      absl::StrAppend(&parts.as, " zero=", has_plain_zeros ? "i8" : DTypeName(ZeroType(w, module)));
+      Value* zeros = reader.Part("weight_zero_point", types, {(module.out + of_word - 1) / of_word, groups},
+                                 absl::StrCat(" = [out ", module.out, " / ", of_word, ", groups ", groups, "]"));
+      Unpack op = {.x = zeros, .bits = w.bits, .axis = 0, .count = module.out};
+      op.to = ZeroType(w, module) == "u4" ? DType::kU4 : DType::kU8;
+      zeros = reader.Add(op, "zero");
+      parts.components.push_back(w.per == Granularity::kChannel ? reader.Reshaped(zeros, {module.out}) : zeros);
     }
+    parts.as = PackedText(w, module, DTypeName(scale->type.dtype));
     return parts;
-  }
-
-  // Of columns, whatever `actorder` is: as the library, which has -1 where there is none.
-  static Value* OrderOf(const Arguments& w, const LinearModule& module, PartReader& reader) {
-    const Tensor* found = reader.Find("weight_g_idx");
-    if (found == nullptr) return nullptr;
-    const std::vector<int64_t> groups = IsInteger(found->dtype()) ? found->ToInts() : std::vector<int64_t>();
-    const bool is_none = std::count(groups.begin(), groups.end(), -1) == found->size();
-    if (w.per == Granularity::kGroup && !is_none) return reader.OrderOfGroups("weight_g_idx", module.in, w.group);
-    reader.Ignore("weight_g_idx", "its groups lie in order");
-    return nullptr;
-  }
-
-  // Along the outputs.
-  static Value* ReadPackedZeros(const Arguments& w, const LinearModule& module, PartReader& reader) {
-    const int64_t groups = GroupsOf(w, module);
-    const DType types[] = {DType::kI32};
-    const Packing packing =
-        PackingOf("weight_zero_point", 0, absl::StrCat("out ", module.out), module.out, w.bits, reader);
-    Value* zeros = reader.Part("weight_zero_point", types, {packing.words, groups},
-                               absl::StrCat(" = [", packing.why, ", groups ", groups, "]"));
-    Unpack op = {.x = zeros, .bits = w.bits, .axis = 0, .across = packing.across, .count = module.out};
-    op.to = ZeroType(w, module);
-    zeros = reader.Add(op, "zero");
-    return w.per == Granularity::kChannel ? reader.Reshaped(zeros, {module.out}) : zeros;
   }
 
   static void CheckShape(const LinearModule& module, PartReader& reader) {
@@ -269,51 +211,20 @@ std::vector<Selector> ReadSelectors(ConfigReader& config, const std::string& key
   return selectors;
 }
 
-// [128, 128] or "128x128".
-void ReadBlock(const json* block, ConfigReader& config, Arguments* a) {
-  std::vector<int64_t> sizes;
-  if (block != nullptr && block->is_string()) {
-    for (const absl::string_view part : absl::StrSplit(block->get_ref<const std::string&>(), 'x')) {
-      int64_t size = 0;
-      sizes.push_back(absl::SimpleAtoi(part, &size) ? size : 0);
-    }
-  } else if (block != nullptr && block->is_array()) {
-    for (const json& size : *block) sizes.push_back(size.is_number_integer() ? size.get<int64_t>() : 0);
-  }
-  const bool fits = sizes.size() == 2 && std::min(sizes[0], sizes[1]) > 0 && std::max(sizes[0], sizes[1]) <= kMaxSize;
-  if (!fits) config.Wrong("block_structure", "a list of the two sizes of a block");
-  a->rows = fits ? sizes[0] : 1;
-  a->columns = fits ? sizes[1] : 1;
-}
-
-// Whether groups may lie across columns. "weight" and "static": columns were chosen in an order, and lie as they did.
-bool ReadOrder(ConfigReader& config) {
-  const json* found = config.Find("actorder");
-  if (found != nullptr && found->is_boolean()) return found->get<bool>();
-  const std::string order = absl::AsciiStrToLower(config.Text("actorder", ""));
-  if (order.empty()) return config.Flag("actorder_group", false);
-  if (order == "group" || order == "dynamic") return true;
-  if (order != "weight" && order != "static") {
-    config.Refuse(absl::StrCat("actorder ", Quoted(order), " is not supported"));
-  }
-  return false;
-}
-
 Arguments ReadArguments(ConfigReader& outer, const json& object, const std::string& path) {
   InnerConfig config(outer, &object, path);
   Arguments a;
   a.bits = config->Int("num_bits", 8, 1, 64);
-  const std::string type = absl::AsciiStrToLower(config->Text("type", "int"));
+  const std::string type = config->Text("type", "int");
   a.is_float = type == "float";
   if (type != "int" && type != "float") config->Refuse(absl::StrCat("type ", Quoted(type), " is not int or float"));
   a.is_symmetric = config->Flag("symmetric", true);
   const json* dynamic = config->Find("dynamic");
   a.is_dynamic = dynamic != nullptr && *dynamic != false;  // true, or "local" for the inner scales
   a.group = config->Int("group_size", -1, -1, kMaxSize);
-  const std::string strategy =
-      absl::AsciiStrToLower(config->Text("strategy", a.group > 0                                ? "group"
-                                                     : a.group < 0 && config->Has("group_size") ? "channel"
-                                                                                                : "tensor"));
+  const std::string strategy = config->Text("strategy", a.group > 0                                ? "group"
+                                                        : a.group < 0 && config->Has("group_size") ? "channel"
+                                                                                                   : "tensor");
   constexpr std::pair<absl::string_view, Granularity> kStrategies[] = {
       {"tensor", Granularity::kTensor},  {"channel", Granularity::kChannel},    {"group", Granularity::kGroup},
       {"block", Granularity::kBlock},    {"tensor_group", Granularity::kGroup}, {"token", Granularity::kToken},
@@ -334,16 +245,26 @@ Arguments ReadArguments(ConfigReader& outer, const json& object, const std::stri
     config->Contradicts(absl::StrCat("strategy ", strategy, " with group_size ", a.group));
     a.group = 1;
   }
-  const json* block = config->Find("block_structure");
-  if (a.per == Granularity::kBlock) ReadBlock(block, *config, &a);
-  a.has_order = ReadOrder(*config);
+  if (const auto sizes = config->Ints("block_structure"); a.per == Granularity::kBlock) {
+    const bool fits = sizes.has_value() && sizes->size() == 2 && std::min((*sizes)[0], (*sizes)[1]) > 0 &&
+                      std::max((*sizes)[0], (*sizes)[1]) <= kMaxSize;
+    if (!fits) config->Wrong("block_structure", "a list of the two sizes of a block");
+    a.rows = fits ? (*sizes)[0] : 1;
+    a.columns = fits ? (*sizes)[1] : 1;
+  }
+  const std::string order = config->Text("actorder", "");
+  // "weight" and "static": columns were chosen in an order, and lie as they did.
+  a.has_order = order == "group" || order == "dynamic" || (order.empty() && config->Flag("actorder_group", false));
+  if (!a.has_order && !order.empty() && order != "weight" && order != "static") {
+    config->Refuse(absl::StrCat("actorder ", Quoted(order), " is not supported"));
+  }
   a.has_exponents = config->Text("scale_dtype", "") == "torch.uint8";
   config->Ignore({"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
   return a;
 }
 
 void CheckWeights(const Group& group, const std::string& path, ConfigReader& config) {
-  const Arguments& w = *group.weights;
+  const Arguments& w = group.weights;
   const auto refuse = [&](const std::string& what) { config.Refuse(absl::StrCat(path, ": ", what)); };
   if (w.is_dynamic) refuse("weights with dynamic scales");
   if (w.per == Granularity::kToken) refuse("weights with scales of tokens or heads");
@@ -415,8 +336,7 @@ void ReadGroup(ConfigReader& config, const std::string& name, const json& object
   if (const json* outputs = inner->Find("output_activations"); outputs != nullptr) {
     inner->Refuse("output_activations are not supported");
   }
-  if (weights == nullptr) return scheme->groups.push_back(std::move(group));
-  if (!weights->is_object()) return inner->Wrong("weights", "an object");
+  if (weights == nullptr || !weights->is_object()) return inner->Wrong("weights", "an object");
   if (known == std::end(kFormats)) {
     const auto name_of = [](std::string* out, const auto& row) { absl::StrAppend(out, row.first); };
     return inner->Refuse(absl::StrCat("format ", Quoted(format),
@@ -424,7 +344,7 @@ void ReadGroup(ConfigReader& config, const std::string& name, const json& object
   }
   group.format = known->second;
   group.weights = ReadArguments(*inner, *weights, "weights");
-  if (group.format == Format::kIntegers && group.weights->is_float) group.format = Format::kFloats;
+  if (group.format == Format::kIntegers && group.weights.is_float) group.format = Format::kFloats;
   CheckWeights(group, "weights", *inner);
   if (inputs != nullptr && inputs->is_object()) {
     group.activations = ActivationsOf(ReadArguments(*inner, *inputs, "input_activations"));
@@ -475,10 +395,8 @@ std::unique_ptr<QuantizedScheme> ReadCompressedTensors(ConfigReader& config) {
                         .is_dynamic = a.is_dynamic,
                         .is_symmetric = a.is_symmetric};
   }
-  config.Ignore({"quant_method", "global_compression_ratio", "version", "provider"});
   const json* groups = config.Find("config_groups");
-  if (groups == nullptr && scheme->kv_cache.has_value()) return scheme;
-  if (groups == nullptr || !groups->is_object()) {
+  if (groups == nullptr || !groups->is_object() || groups->empty()) {
     config.Wrong("config_groups", "an object of groups of modules");
     return scheme;
   }
@@ -489,6 +407,7 @@ std::unique_ptr<QuantizedScheme> ReadCompressedTensors(ConfigReader& config) {
     }
     ReadGroup(config, name, group, patterns, scheme.get());
   }
+  config.Ignore({"quant_method", "global_compression_ratio", "version", "provider"});
   return scheme;
 }
 

@@ -8,23 +8,6 @@
 namespace llmc::hf {
 namespace {
 
-// Powers of two are exact in f32 and in bf16. 255 stands for no number.
-Value* PowersOf(Value* exponents, DType to, PartReader& reader) {
-  Tensor powers(to, {256});
-  for (int i = 0; i < 255; ++i) powers.SetFloat(i, std::ldexp(1.0, i - 127));
-  Value* table = reader.Add(Constant{.value = powers});
-  return reader.Add(Gather{.x = table, .indices = reader.Add(Cast{.x = exponents, .to = DType::kI32})}, "scale");
-}
-
-// Scales may be stored as their exponents (ue8m0), which become f32.
-Value* AnyScale(const std::string& part, const Shape& shape, const std::string& why, absl::Span<const DType> types,
-                PartReader& reader) {
-  const Tensor* found = reader.Find(part);
-  const bool has_exponents = found != nullptr && found->dtype() == DType::kU8;
-  if (!has_exponents) return reader.Scale(part, shape, why, types);
-  return PowersOf(reader.Exponents(part, shape, why), DType::kF32, reader);
-}
-
 constexpr DType kBytes[] = {DType::kU8};
 constexpr DType kF8[] = {DType::kF8E4M3};
 constexpr DType kI8[] = {DType::kI8};
@@ -44,13 +27,11 @@ std::string GranularityText(const ByteForm& form) {
 
 int64_t Runs(int64_t size, int64_t run) { return (size + run - 1) / run; }
 
-}  // namespace
-
-Value* ReadRuns(const ByteForm& form, const std::string& part, bool is_zero, const LinearModule& m,
-                PartReader& reader) {
+// A scale or zero point of each run of elements.
+Value* PartOf(const ByteForm& form, const std::string& part, bool is_zero, const LinearModule& m, PartReader& reader) {
   const absl::Span<const DType> types = is_zero ? absl::Span<const DType>(kI8) : kScaleTypes;
   const auto of_shape = [&](const Shape& shape, const std::string& why) {
-    return is_zero ? reader.Part(part, types, shape, why) : AnyScale(part, shape, why, types, reader);
+    return is_zero ? reader.Part(part, types, shape, why) : reader.Scale(part, shape, why, types);
   };
   switch (form.per) {
     case Granularity::kTensor: {
@@ -79,18 +60,19 @@ Value* ReadRuns(const ByteForm& form, const std::string& part, bool is_zero, con
   }
 }
 
+}  // namespace
+
 Value* ScaleOfRows(const std::string& part, int64_t out, PartReader& reader, absl::Span<const DType> types) {
   const Tensor* found = reader.Find(part);
   const bool is_column = found != nullptr && found->shape() == Shape{out, 1};
   const Shape shape = is_column ? Shape{out, 1} : Shape{out};
   const std::string why = " or [out, 1]: one for each of the outputs";
   const bool is_scale = !types.empty() && IsFloat(types[0]);
-  Value* rows = is_scale ? AnyScale(part, shape, why, types, reader) : reader.Part(part, types, shape, why);
+  Value* rows = is_scale ? reader.Scale(part, shape, why, types) : reader.Part(part, types, shape, why);
   return is_column ? reader.Reshaped(rows, {out}) : rows;
 }
 
-void IgnoreZeros(const std::string& part, PartReader& reader, bool may_be_any) {
-  if (may_be_any) return reader.Ignore(part, "zero points of what is not quantized");
+void IgnoreZeros(const std::string& part, PartReader& reader) {
   const Tensor* zeros = reader.Find(part);
   const std::vector<float> numbers = zeros == nullptr ? std::vector<float>() : zeros->ToFloats();
   if (std::all_of(numbers.begin(), numbers.end(), [](float zero) { return zero == 0; })) {
@@ -109,14 +91,14 @@ EncodedParts ReadBytes(const ByteForm& form, const LinearModule& module, PartRea
   const std::string why = absl::StrCat(" = [out ", module.out, ", in ", module.in, "]");
   Value* codes = form.is_float ? reader.FloatCodes(form.codes, kF8, {module.out, module.in}, why)
                                : reader.Part(form.codes, kI8, {module.out, module.in}, why);
-  Value* scale = ReadRuns(form, form.scale, false, module, reader);
+  Value* scale = PartOf(form, form.scale, false, module, reader);
   if (!form.order.empty() && reader.Has(form.order)) {
     parts.order = reader.OrderOfGroups(form.order, module.in, form.group);
     if (parts.order != nullptr) codes = reader.Add(Gather{.x = codes, .indices = parts.order, .axis = 1});
   }
-  parts.as = EncodingOf(form, DTypeOf(scale));
+  parts.as = EncodingOf(form, scale->type.dtype);
   parts.components = {codes, scale};
-  if (!form.zero.empty()) parts.components.push_back(ReadRuns(form, form.zero, true, module, reader));
+  if (!form.zero.empty()) parts.components.push_back(PartOf(form, form.zero, true, module, reader));
   return parts;
 }
 
@@ -152,7 +134,12 @@ EncodedParts ReadMxfp8(const std::string& codes, const std::string& scale, const
                                      absl::StrCat(" = [out ", module.out, ", in ", module.in, "]"));
   Value* exponents = reader.Exponents(scale, {module.out, Runs(module.in, 32)},
                                       absl::StrCat(" = [out ", module.out, ", in ", module.in, " / 32]"));
-  return {.as = kMxfp8, .components = {numbers, PowersOf(exponents, DType::kBF16, reader)}};
+  // Powers of two are exact in bf16. 255 stands for no number.
+  Tensor powers(DType::kBF16, {256});
+  for (int i = 0; i < 255; ++i) powers.SetFloat(i, std::ldexp(1.0, i - 127));
+  Value* table = reader.builder().Add(Constant{.value = powers});
+  Value* places = reader.Add(Cast{.x = exponents, .to = DType::kI32});
+  return {.as = kMxfp8, .components = {numbers, reader.Add(Gather{.x = table, .indices = places}, "scale")}};
 }
 
 }  // namespace llmc::hf

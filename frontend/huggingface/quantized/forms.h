@@ -42,13 +42,8 @@ EncodedParts ReadMxfp8(const std::string& codes, const std::string& scale, const
 // Lets codes become those of an integer format: elements, or packed.
 void StoreAs(const EncodingFormat& format, Unpack* codes);
 
-// A scale, or a zero point i8, of each run of elements that have one in common.
-Value* ReadRuns(const ByteForm& form, const std::string& part, bool is_zero, const LinearModule& module,
-                PartReader& reader);
-
-// Zero points that nothing uses, if they are there. Those of symmetric quantization must be 0; others may be any
-// numbers: they are of inputs, or of keys and values, that stay as they are.
-void IgnoreZeros(const std::string& part, PartReader& reader, bool may_be_any = false);
+// Zero points of symmetric quantization, which must be 0 if they are there.
+void IgnoreZeros(const std::string& part, PartReader& reader);
 
 // A scale for each row, [out] or [out, 1], as [out].
 Value* ScaleOfRows(const std::string& part, int64_t out, PartReader& reader,

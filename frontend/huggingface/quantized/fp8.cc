@@ -11,9 +11,6 @@
 namespace llmc::hf {
 namespace {
 
-// A static scale of inputs as vLLM and as transformers call it.
-constexpr char kInputScale[] = "input_scale", kOtherInputScale[] = "activation_scale";
-
 class Fp8 : public QuantizedScheme {
  public:
   std::string name = "FP8";
@@ -31,42 +28,12 @@ class Fp8 : public QuantizedScheme {
     return hf::EncodingOf(form, form.per == Granularity::kBlock ? DType::kF32 : scale);
   }
   EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
-    reader.IgnoreActivationScale(kInputScale);
-    reader.IgnoreActivationScale(kOtherInputScale);
+    reader.IgnoreActivationScale("input_scale");
     reader.IgnoreActivationScale("input_scale_ub", "scales of inputs are those of their largest magnitudes, unbounded");
     ByteForm own = form;
     // Some files of one scale for all call it so, too.
     if (own.per == Granularity::kTensor && reader.Has("weight_scale_inv")) own.scale = "weight_scale_inv";
     return ReadBytes(own, module, reader);
-  }
-
-  // All experts of a layer: FUSED f8e4m3 [experts, out, in], with FUSED_scale_inv for blocks of each.
-  bool HasStacked(const std::string& fused, const PartReader& reader) const override {
-    const Tensor* codes = reader.Find(PartOf(fused, reader));
-    return codes != nullptr && codes->dtype() == DType::kF8E4M3;
-  }
-  EncodedParts ReadStacked(const std::string& fused, int64_t experts, const LinearModule& m,
-                           PartReader& reader) const override {
-    const DType types[] = {DType::kF8E4M3};
-    const std::string part = PartOf(fused, reader);
-    reader.IgnoreActivationScale(absl::StrCat(part, "_", kOtherInputScale));
-    Value* codes = reader.FloatCodes(part, types, {experts, m.out, m.in},
-                                     absl::StrCat(" = [experts, out ", m.out, ", in ", m.in, "]"));
-    if (form.per != Granularity::kBlock || reader.in_rows(codes) != codes) {
-      reader.Wrong(part, ": experts in one tensor are supported with weight_block_size, and rows in order");
-      reader.Use(part + "_scale_inv");
-      return {};
-    }
-    const int64_t rows = (m.out + form.rows - 1) / form.rows, columns = (m.in + form.columns - 1) / form.columns;
-    Value* scale = reader.Scale(
-        part + "_scale_inv", {experts, rows, columns},
-        absl::StrCat(" = [experts, out ", m.out, " / ", form.rows, ", in ", m.in, " / ", form.columns, "]"));
-    return {.as = hf::EncodingOf(form, scale->type.dtype), .components = {codes, scale}};
-  }
-
- private:
-  static std::string PartOf(const std::string& fused, const PartReader& reader) {
-    return fused.substr(reader.module().size() + 1);
   }
 };
 
@@ -124,8 +91,7 @@ std::unique_ptr<QuantizedScheme> ReadFp8(ConfigReader& config) {
                          .group = has_blocks && is_dynamic ? scheme->form.columns : 0,
                          .is_dynamic = is_dynamic,
                          .inverse = has_blocks && is_dynamic,  // as vLLM's scaled_quantize
-                         .scale = is_dynamic ? "" : kInputScale,
-                         .other_scale = is_dynamic ? "" : kOtherInputScale};
+                         .scale = is_dynamic ? "" : "input_scale"};
   const std::string scales = config.Text("scale_fmt", "");
   if (!scales.empty() && scales != "ue8m0" && scales != "float") {
     config.Refuse(absl::StrCat("scale_fmt ", Quoted(scales), " is not supported; supported: float, ue8m0"));

@@ -19,7 +19,7 @@ namespace llmc::hf {
 namespace {
 
 struct HqqForm {
-  int64_t bits = 4, group = 64;  // 0: a row is a group
+  int64_t bits = 4, group = 64;
 };
 
 // What is the same in all layers of the names of a module: "self_attn.q_proj".
@@ -78,16 +78,14 @@ class Hqq : public QuantizedScheme {
     const int64_t in_row = op.packed ? module.in / format.run() * format.run_bytes() : module.in;
     Value* codes = reader.Reshaped(reader.Add(op, "rows"), {module.out, in_row});
     const Shape groups = {module.out, module.in / group};
-    return {.as = Text(form, DTypeName(DTypeOf(scale)), DTypeName(DTypeOf(zero))),
+    return {.as = Text(form, DTypeName(scale->type.dtype), DTypeName(zero->type.dtype)),
             .components = {codes, reader.Reshaped(scale, groups), reader.Reshaped(zero, groups)}};
   }
 
  private:
   std::optional<HqqForm> FormOf(const LinearModule& module) const {
     const auto own = of_tags.find(TagOf(module.name));
-    std::optional<HqqForm> form = own == of_tags.end() ? common : own->second;
-    if (form.has_value() && form->group == 0) form->group = module.in;
-    return form;
+    return own == of_tags.end() ? common : own->second;
   }
   static const EncodingFormat& Format(const HqqForm& form) {
     return IntegerFormat(static_cast<int>(form.bits), false, form.group);
@@ -136,7 +134,7 @@ std::optional<HqqForm> ReadHqqForm(ConfigReader& outer, const nlohmann::json* ob
     own->Refuse(absl::StrCat("HQQ nbits ", form.bits, " is not supported (2, 3, 4, 8)"));
     form.bits = 4;
   }
-  if (weights->contains("group_size") && (*weights)["group_size"].is_null()) form.group = 0;
+  if (!own->Has("group_size")) own->Refuse("group_size null is not supported");
   if (own->Int("axis", 1, 0, 1) != 1) own->Refuse("axis 0 is not supported: groups must lie along the inputs (axis 1)");
   if (own->Flag("view_as_float", false)) own->Refuse("view_as_float true is not supported");
   if (!own->Flag("channel_wise", true)) own->Refuse("channel_wise false is not supported");

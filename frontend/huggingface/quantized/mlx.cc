@@ -29,6 +29,7 @@ class Mlx : public QuantizedScheme {
   }
   std::string CodesOf(const LinearModule&) const override { return "weight"; }
   std::string NameOfStacks() const override { return "switch_mlp"; }
+  bool HasSignedScales() const override { return true; }
   std::string Name() const override { return absl::StrCat("MLX, ", common.bits, " bits"); }
   std::string EncodingOf(const LinearModule& module, DType scale) const override {
     return Text(SettingOf(module), module.in, DTypeName(scale));
@@ -55,8 +56,11 @@ class Mlx : public QuantizedScheme {
     Value* scale = reader.Scale("scales", of_groups, why, kScaleTypes, PartReader::Zeros::kRefuse);
     Value* bias = reader.Scale("biases", of_groups, why, kScaleTypes, PartReader::Zeros::kAllow);
     // The code that stands for 0, between codes: what is added, in units of the scale.
-    Value* zero = reader.Add(Neg{.x = reader.Add(Div{.lhs = reader.AsF32(bias), .rhs = reader.AsF32(scale)})}, "zero");
-    return {.as = Text(s, module.in, DTypeName(DTypeOf(scale))), .components = {codes, scale, zero}};
+    const auto wide = [&](Value* x) {
+      return x->type.dtype == DType::kF32 ? x : reader.Add(Cast{.x = x, .to = DType::kF32});
+    };
+    Value* zero = reader.Add(Neg{.x = reader.Add(Div{.lhs = wide(bias), .rhs = wide(scale)})}, "zero");
+    return {.as = Text(s, module.in, DTypeName(scale->type.dtype)), .components = {codes, scale, zero}};
   }
 
  private:

@@ -84,7 +84,7 @@ EncodedParts ReadInt4(int64_t group, const LinearModule& module, PartReader& rea
   Value* scale = reader.Scale("weight_scale", {module.out, (module.in + group - 1) / group},
                               absl::StrCat(" = [out ", module.out, ", in ", module.in, " / group ", group, "]"));
   Value* codes = reader.Add(Unpack{.x = packed, .axis = 0, .to = DType::kI4}, "codes");
-  return {.as = Int4Text(group, DTypeOf(scale)), .components = {codes, scale}};
+  return {.as = Int4Text(group, scale->type.dtype), .components = {codes, scale}};
 }
 
 class Modelopt : public QuantizedScheme {
@@ -99,7 +99,7 @@ class Modelopt : public QuantizedScheme {
     return !IsListed(module.name, excluded) && OfModule(module.name).algorithm != nullptr;
   }
   std::string CodesOf(const LinearModule&) const override { return "weight"; }
-  std::string Name() const override { return absl::StrCat("modelopt, ", name.empty() ? "weights in floats" : name); }
+  std::string Name() const override { return absl::StrCat("modelopt, ", name); }
   std::optional<KvCacheSpec> KvCache() const override { return kv_cache; }
   std::optional<ActivationSpec> ActivationOf(const LinearModule& module) const override;
   std::string EncodingOf(const LinearModule& module, DType scale) const override {
@@ -215,7 +215,6 @@ std::optional<KvCacheSpec> ReadKvCache(ConfigReader& config) {
 std::unique_ptr<QuantizedScheme> ReadModelopt(ConfigReader& config) {
   auto scheme = std::make_unique<Modelopt>();
   scheme->name = config.Text("quant_algo", "");
-  scheme->kv_cache = ReadKvCache(config);
   if (scheme->name == "MIXED_PRECISION") {
     CheckZeroPoint(config);
     const nlohmann::json* layers = config.Find("quantized_layers");
@@ -230,11 +229,12 @@ std::unique_ptr<QuantizedScheme> ReadModelopt(ConfigReader& config) {
       InnerConfig inner(config, &value, absl::StrCat("quantized_layers.", module));
       scheme->layers[module] = ReadAlgorithm(*inner);
     }
-  } else if (!scheme->name.empty() || !scheme->kv_cache.has_value()) {
+  } else {
     scheme->common = ReadAlgorithm(config);
-  }  // else only keys and values were quantized
+  }
   scheme->excluded = ReadNames(config, "exclude_modules");
   for (const std::string& more : ReadNames(config, "ignore")) scheme->excluded.push_back(more);
+  scheme->kv_cache = ReadKvCache(config);
   // config_groups says the same again, in the words of compressed-tensors.
   config.Ignore({"quant_method", "producer", "config_groups", "group_size", "pre_quant_scale", "smoothquant_val",
                  "clamp_val", "use_meta_recipe"});

@@ -1,9 +1,9 @@
 #include "frontend/huggingface/quantized/name_pattern.h"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -14,10 +14,7 @@ namespace llmc::hf {
 namespace {
 
 constexpr size_t kMaxPattern = 1024, kMaxProgram = 8192;
-constexpr size_t kPlaces = 64;  // of a name, about
 constexpr int kMaxDepth = 32, kMaxRepeat = 64;
-
-bool IsWord(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
 }  // namespace
 
@@ -27,12 +24,10 @@ class NamePatternParser {
   using Kind = Instruction::Kind;
   using Program = std::vector<Instruction>;
 
-  // Programs of what is looked at ahead are added to `looks`.
-  NamePatternParser(absl::string_view text, std::vector<Program>* looks) : text_(text), looks_(*looks) {}
+  explicit NamePatternParser(absl::string_view text) : text_(text) {}
 
   absl::StatusOr<Program> Run() {
     if (text_.size() > kMaxPattern) return Refuse("it is longer than 1024 characters");
-    ignores_case_ = Take("(?i)");
     ASSIGN_OR_RETURN(Program program, Alternatives(0));
     if (at_ < text_.size()) return Refuse("a ) stands alone");
     program.push_back({.kind = Kind::kMatch});
@@ -43,10 +38,9 @@ class NamePatternParser {
   absl::Status Refuse(absl::string_view why) const {
     return absl::UnimplementedError(absl::StrCat("the pattern ", Quoted(text_), " is not supported: ", why));
   }
-  bool Take(char c) { return Take(absl::string_view(&c, 1)); }
-  bool Take(absl::string_view all) {
-    const bool is_it = absl::StartsWith(text_.substr(at_), all);
-    if (is_it) at_ += all.size();
+  bool Take(char c) {
+    const bool is_it = at_ < text_.size() && text_[at_] == c;
+    if (is_it) ++at_;
     return is_it;
   }
 
@@ -79,11 +73,7 @@ class NamePatternParser {
   absl::StatusOr<Program> One(int depth) {
     const char c = text_[at_++];
     if (c == '(') {
-      if (Take("?=")) return Look(depth, false);
-      if (Take("?!")) return Look(depth, true);
-      if (Take('?') && !Take(':')) {
-        return Refuse("of groups (?…) only (?:…), (?=…), (?!…), and (?i) at the beginning, are known");
-      }
+      if (Take('?') && !Take(':')) return Refuse("of groups (?…) only (?:…) is known");
       ASSIGN_OR_RETURN(Program inner, Alternatives(depth + 1));
       if (!Take(')')) return Refuse("a ( is not closed");
       return inner;
@@ -91,8 +81,6 @@ class NamePatternParser {
     if (c == '^') return Program{{.kind = Kind::kBegin}};
     if (c == '$') return Program{{.kind = Kind::kEnd}};
     if (c == '*' || c == '+' || c == '?' || c == '{') return Refuse("there is nothing to repeat");
-    if (c == '\\' && Take('b')) return Program{{.kind = Kind::kWordEdge}};
-    if (c == '\\' && Take('B')) return Program{{.kind = Kind::kWordEdge, .negated = true}};
     Instruction one = {.kind = Kind::kOneOf};
     if (c == '.') {
       one.chars.set();
@@ -101,48 +89,24 @@ class NamePatternParser {
     } else if (c == '\\') {
       RETURN_IF_ERROR(Escaped(&one.chars));
     } else {
-      Add(c, c, &one.chars);
+      one.chars.set(static_cast<unsigned char>(c));
     }
     return Program{one};
   }
 
-  // What follows is looked at, and stays.
-  absl::StatusOr<Program> Look(int depth, bool negated) {
-    if (is_in_look_) return Refuse("a look ahead in another one");
-    is_in_look_ = true;
-    ASSIGN_OR_RETURN(Program inner, Alternatives(depth + 1));
-    is_in_look_ = false;
-    if (!Take(')')) return Refuse("a ( is not closed");
-    inner.push_back({.kind = Kind::kMatch});
-    looks_.push_back(std::move(inner));
-    return Program{{.kind = Kind::kLook, .negated = negated, .look = looks_.size() - 1}};
-  }
-
-  void Add(char low, char high, std::bitset<256>* chars) const {
-    for (int i = static_cast<unsigned char>(low); i <= static_cast<unsigned char>(high); ++i) {
-      chars->set(static_cast<size_t>(i));
-      if (!ignores_case_) continue;
-      const auto c = static_cast<unsigned char>(i);
-      chars->set(static_cast<unsigned char>(absl::ascii_tolower(c)));
-      chars->set(static_cast<unsigned char>(absl::ascii_toupper(c)));
-    }
-  }
-
   absl::Status Escaped(std::bitset<256>* chars) {
     if (at_ == text_.size()) return Refuse("it ends with a backslash");
-    const char c = text_[at_++], kind = absl::ascii_tolower(static_cast<unsigned char>(c));
-    if (kind == 'd' || kind == 'w' || kind == 's') {
-      for (int i = 0; i < 256; ++i) {
-        const auto one = static_cast<unsigned char>(i);
-        const bool is_one = kind == 'd'   ? absl::ascii_isdigit(one)
-                            : kind == 'w' ? IsWord(static_cast<char>(one))
-                                          : absl::ascii_isspace(one);
-        if (is_one == (kind == c)) chars->set(one);
+    const char c = text_[at_++];
+    if (c == 'd' || c == 'w') {
+      for (int i = 0; i < 128; ++i) {
+        if (std::isdigit(i) != 0 || (c == 'w' && (std::isalpha(i) != 0 || i == '_')))
+          chars->set(static_cast<size_t>(i));
       }
       return absl::OkStatus();
     }
-    if (IsWord(c) && c != '_') return Refuse(absl::StrCat("\\", std::string(1, c), " is not known"));
-    Add(c, c, chars);
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      return Refuse(absl::StrCat("\\", std::string(1, c), " is not known"));
+    chars->set(static_cast<unsigned char>(c));
     return absl::OkStatus();
   }
 
@@ -161,7 +125,9 @@ class NamePatternParser {
         high = text_[at_ + 1];
         at_ += 2;
       }
-      Add(low, high, chars);
+      for (int i = static_cast<unsigned char>(low); i <= static_cast<unsigned char>(high); ++i) {
+        chars->set(static_cast<size_t>(i));
+      }
     }
     if (!Take(']')) return Refuse("a [ is not closed");
     if (negated) chars->flip();
@@ -218,74 +184,45 @@ class NamePatternParser {
   static Instruction Jump(int32_t by) { return {.kind = Kind::kSplit, .chars = {}, .next = by, .or_else = by}; }
 
   absl::string_view text_;
-  std::vector<Program>& looks_;
   size_t at_ = 0;
-  bool ignores_case_ = false, is_in_look_ = false;
 };
 
 absl::StatusOr<NamePattern> NamePattern::Parse(absl::string_view text) {
   NamePattern pattern;
-  ASSIGN_OR_RETURN(pattern.program_, NamePatternParser(text, &pattern.looks_).Run());
+  ASSIGN_OR_RETURN(pattern.program_, NamePatternParser(text).Run());
   return pattern;
 }
 
-size_t NamePattern::size() const {
-  size_t all = program_.size();
-  for (const Instruction& one : program_) {
-    if (one.kind == Instruction::Kind::kLook) all += kPlaces * looks_[one.look].size();
-  }
-  return all;
-}
-
-bool NamePattern::Passes(const Instruction& instruction, absl::string_view name, size_t place) const {
-  const auto is_word = [&](size_t i) { return i < name.size() && IsWord(name[i]); };
-  switch (instruction.kind) {
-    case Instruction::Kind::kBegin:
-      return place == 0;
-    case Instruction::Kind::kEnd:
-      return place == name.size();
-    case Instruction::Kind::kWordEdge:
-      return ((place > 0 && is_word(place - 1)) != is_word(place)) != instruction.negated;
-    case Instruction::Kind::kLook:
-      return Fits(looks_[instruction.look], name, place) != instruction.negated;
-    default:
-      return false;
-  }
-}
-
 // Marks what can be reached from an instruction without a character.
-void NamePattern::Follow(const Program& program, size_t at, absl::string_view name, size_t place,
-                         std::vector<bool>* reached) const {
+void NamePattern::Follow(size_t at, size_t place, size_t size, std::vector<bool>* reached) const {
   std::vector<size_t> open = {at};
   while (!open.empty()) {
     const size_t i = open.back();
     open.pop_back();
     if ((*reached)[i]) continue;
     (*reached)[i] = true;
-    const Instruction& instruction = program[i];
+    const Instruction& instruction = program_[i];
     const auto go = [&](int32_t by) { open.push_back(static_cast<size_t>(static_cast<int64_t>(i) + by)); };
     if (instruction.kind == Instruction::Kind::kSplit) {
       go(instruction.next);
       go(instruction.or_else);
-    } else if (Passes(instruction, name, place)) {
-      go(1);
     }
+    if (instruction.kind == Instruction::Kind::kBegin && place == 0) go(1);
+    if (instruction.kind == Instruction::Kind::kEnd && place == size) go(1);
   }
 }
 
-bool NamePattern::MatchesBeginning(absl::string_view name) const { return Fits(program_, name, 0); }
-
-bool NamePattern::Fits(const Program& program, absl::string_view name, size_t begin) const {
-  std::vector<bool> now(program.size()), next(program.size());
-  Follow(program, 0, name, begin, &now);
-  for (size_t place = begin;; ++place) {
+bool NamePattern::MatchesBeginning(absl::string_view name) const {
+  std::vector<bool> now(program_.size()), next(program_.size());
+  Follow(0, 0, name.size(), &now);
+  for (size_t place = 0;; ++place) {
     if (now.back()) return true;  // the last instruction is kMatch
     if (place == name.size()) return false;
     std::fill(next.begin(), next.end(), false);
-    for (size_t i = 0; i < program.size(); ++i) {
-      const bool fits = now[i] && program[i].kind == Instruction::Kind::kOneOf &&
-                        program[i].chars[static_cast<unsigned char>(name[place])];
-      if (fits) Follow(program, i + 1, name, place + 1, &next);
+    for (size_t i = 0; i < program_.size(); ++i) {
+      const bool fits = now[i] && program_[i].kind == Instruction::Kind::kOneOf &&
+                        program_[i].chars[static_cast<unsigned char>(name[place])];
+      if (fits) Follow(i + 1, place + 1, name.size(), &next);
     }
     now.swap(next);
   }

@@ -11,10 +11,9 @@
 
 namespace llmc::hf {
 
-// A regular expression in the syntax of Python's `re`, without groups that are referred to, looks behind, and flags but
-// (?i) at its beginning. Runs all alternatives at once (Thompson, "Regular expression search algorithm", 1968), so that
-// no pattern of a file takes more than time in proportion to its length and the name's. Looks ahead, which have no
-// looks in them, take that for each place of the name.
+// A regular expression in the syntax of Python's `re`, without groups that are referred to, lookaround and flags. Runs
+// all alternatives at once (Thompson, "Regular expression search algorithm", 1968), so that no pattern of a file takes
+// more than time in proportion to its length and the name's.
 class NamePattern {
  public:
   // Unimplemented, with the reason: syntax that is not supported.
@@ -22,29 +21,20 @@ class NamePattern {
 
   // As re.match: a beginning of the name fits.
   bool MatchesBeginning(absl::string_view name) const;
-  // In instructions: what a match takes for each character of a name, taken as of 64.
-  size_t size() const;
+  // In instructions: what a match takes for each character of a name.
+  size_t size() const { return program_.size(); }
 
  private:
   friend class NamePatternParser;
   struct Instruction {
-    enum class Kind { kOneOf, kSplit, kBegin, kEnd, kWordEdge, kLook, kMatch };
+    enum class Kind { kOneOf, kSplit, kBegin, kEnd, kMatch };
     Kind kind = Kind::kMatch;
     std::bitset<256> chars;         // of kOneOf
     int32_t next = 1, or_else = 0;  // relative; or_else of kSplit
-    bool negated = false;           // of kWordEdge and kLook
-    size_t look = 0;                // of kLook: one of looks_
   };
-  using Program = std::vector<Instruction>;
-  // Whether the program fits the name from a place on.
-  bool Fits(const Program& program, absl::string_view name, size_t begin) const;
-  void Follow(const Program& program, size_t at, absl::string_view name, size_t place,
-              std::vector<bool>* reached) const;
-  // Whether what takes no character lets through at a place.
-  bool Passes(const Instruction& instruction, absl::string_view name, size_t place) const;
+  void Follow(size_t at, size_t place, size_t size, std::vector<bool>* reached) const;
 
-  Program program_;
-  std::vector<Program> looks_;
+  std::vector<Instruction> program_;
 };
 
 // Whether `name` is `pattern`, in which '*' stands for any text, or is inside of a module of that name.

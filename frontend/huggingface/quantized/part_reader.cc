@@ -55,10 +55,6 @@ Value* PartReader::Part(const std::string& part, absl::Span<const DType> types, 
   return weights_.AddPart(absl::StrCat(name_, ".", part), NameOf(part), types, shape, why, module_);
 }
 
-Value* PartReader::Bytes(const std::string& part, int64_t bytes, const std::string& why) {
-  return weights_.AddBytes(absl::StrCat(name_, ".", part), NameOf(part), bytes, why, module_);
-}
-
 Value* PartReader::FloatCodes(const std::string& part, absl::Span<const DType> types, const Shape& shape,
                               const std::string& why) {
   Value* value = Part(part, types, shape, why);
@@ -100,7 +96,7 @@ Value* PartReader::OuterScale(const std::string& part, bool divides) {
   const DType types[] = {DType::kF32};
   Value* scale = OneScale(part, types);
   if (divides) scale = Add(Div{.lhs = Constant(1), .rhs = scale}, "outer");
-  if (tensor != nullptr && scale != nullptr) shared_.scales.emplace_back(tensor, scale);
+  if (tensor != nullptr) shared_.scales.emplace_back(tensor, scale);
   return scale;
 }
 
@@ -216,7 +212,7 @@ Value* PartReader::OrderOfGroups(const std::string& part, int64_t in, int64_t gr
     return order;
   }
   Value* order = Add(ArgSort{.x = Part(part, types, {in})}, "order");
-  if (order != nullptr) shared_.orders.emplace_back(tensor, order);
+  shared_.orders.emplace_back(tensor, order);
   return order;
 }
 

@@ -16,9 +16,6 @@ namespace llmc::hf {
 
 inline constexpr DType kScaleTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
-// Of what Add gave, which is nothing once it failed: the builder keeps why.
-inline DType DTypeOf(const Value* value) { return value == nullptr ? DType::kF32 : value->type.dtype; }
-
 // Tensors of which equal ones are declared once, with what is made of them: queries, keys and values share the orders
 // of their columns (g_idx), their scales of scales and what their input is multiplied by, so that their weights can
 // still be merged.
@@ -42,8 +39,6 @@ class PartReader {
   // comes from: " = [in 256 / group 128, out 512 / 8]". What is not so is a complaint, and what is declared then has no
   // contents.
   Value* Part(const std::string& part, absl::Span<const DType> types, const Shape& shape, const std::string& why = "");
-  // The same of u8 [bytes, 1], which may be stored as elements of another type.
-  Value* Bytes(const std::string& part, int64_t bytes, const std::string& why);
   // The same of codes that are floats of 8 bits: none may be NaN or infinite.
   Value* FloatCodes(const std::string& part, absl::Span<const DType> types, const Shape& shape, const std::string& why);
   // The same of a scale, or of other numbers: none may be NaN or infinite, and, where
@@ -91,8 +86,6 @@ class PartReader {
     return Add(Reshape{.x = x, .shape = Dims(shape.begin(), shape.end())});
   }
   Value* Constant(double number, const Shape& shape = {});
-  // Nothing stays nothing.
-  Value* AsF32(Value* x) { return DTypeOf(x) == DType::kF32 ? x : Add(Cast{.x = x, .to = DType::kF32}); }
   Builder& builder() { return b_; }
   HfWeights& weights() { return weights_; }
 

@@ -48,11 +48,8 @@ std::string DescribeActivations(const ActivationSpec& spec) {
 }
 
 std::optional<InputEncoding> QuantizedInputs::Read(const LinearModule& module, PartReader& reader) {
-  std::optional<ActivationSpec> spec = weights_.scheme()->ActivationOf(module);
+  const std::optional<ActivationSpec> spec = weights_.scheme()->ActivationOf(module);
   if (!spec.has_value()) return std::nullopt;
-  if (!spec->other_scale.empty() && !reader.Has(spec->scale) && reader.Has(spec->other_scale)) {
-    spec->scale = spec->other_scale;
-  }
   const Form form = FormOf(*spec);
   weights_.Ask(absl::StrCat("inputs of layers were quantized: ", DescribeActivations(*spec),
                             form.as.empty() ? absl::StrCat("; they stay floats, since ", form.why_not)
@@ -79,8 +76,8 @@ Value* QuantizedInputs::StaticScale(const ActivationSpec& spec, PartReader& read
     return known.value;
   }
   Value* scale = reader.OneScale(spec.scale);
-  scale = reader.AsF32(scale);
-  if (spec.scale_divides) scale = reader.Add(Div{.lhs = reader.Constant(1), .rhs = scale});
+  if (scale->type.dtype != DType::kF32) scale = b_.Add(Cast{.x = scale, .to = DType::kF32});
+  if (spec.scale_divides) scale = b_.Add(Div{.lhs = reader.Constant(1), .rhs = scale});
   if (contents != nullptr) scales_.push_back({contents, spec.scale_divides, scale});
   return scale;
 }

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "files/random_source.h"
-#include "frontend/huggingface/quantized/forms.h"
 #include "ir/encoding.h"
 
 namespace llmc::hf {
@@ -89,15 +88,13 @@ std::optional<LinearWeight> QuantizedWeights::Add(const std::string& name, const
   if (!IsQuantized(module)) return std::nullopt;
   const QuantizedScheme& scheme = *weights_.scheme();
   const Shape shape = module.Stacked({module.out, module.in});
-  Builder own = b_;
-  PartReader reader(&weights_, weights_.has_checkpoint() ? &own : &b_, &shared_, module.name, name);
+  PartReader reader(&weights_, &b_, &shared_, module.name, name);
   LinearWeight weight = {.input = module.is_embedding ? std::nullopt : inputs_.Read(module, reader)};
   EncodedParts parts = weights_.has_checkpoint()
                            ? scheme.Read(module, reader)
                            : Random(name, module.name + ".weight", scheme.EncodingOf(module, to), shape);
-  const bool has_parts = reader.builder().status().ok();
-  if (has_parts && weight.input.has_value() && !module.is_expert) inputs_.Adapt(*weight.input, module, &parts);
-  weight.value = Encoded(name, parts, to, shape, reader);
+  if (weight.input.has_value() && !module.is_expert) inputs_.Adapt(*weight.input, module, &parts);
+  weight.value = Encoded(name, parts, to, shape);
   weight.order = parts.order;
   weight.multiplier = parts.multiplier;
   return weight;
@@ -126,14 +123,9 @@ const Encoding* QuantizedWeights::KvEncoding() {
   const absl::StatusOr<const Encoding*> encoding = ParseEncoding(as);
   const bool is_known = spec->is_symmetric && (spec->is_dynamic || spec->per == Granularity::kTensor);
   if (encoding.ok() && is_known) return *encoding;
-  const bool is_one = spec->is_dynamic || spec->per == Granularity::kTensor;
-  const char* with = !spec->is_symmetric ? " with zero points"
-                     : is_one            ? ""
-                                         : " with static scales of more than one for a layer";
-  weights_.Complain("kv_cache_scheme",
-                    absl::StrCat("config.json: a cache in ", spec->format, with,
-                                 " is not supported; leave out --kv=checkpoint, or say --kv=f8e4m3, which stores a "
-                                 "scale with each token's head"));
+  weights_.Complain("kv_cache_scheme", absl::StrCat("config.json: a cache in ", spec->format,
+                                                    " with zero points, or with static scales of more than one for "
+                                                    "all, is not supported; leave out --kv=checkpoint"));
   return nullptr;
 }
 
@@ -141,17 +133,6 @@ KvScales QuantizedWeights::ReadKvScales(const Encoding* encoding, const std::str
                                         const std::string& k, const std::string& v) {
   if (weights_.scheme() == nullptr) return {};
   const bool is_needed = encoding != nullptr && encoding->scale->per == Granularity::kTensor;
-  const std::optional<KvCacheSpec> spec = weights_.scheme()->KvCache();
-  const bool may_be_any = !spec.has_value() || !spec->is_symmetric;
-  for (const auto& [place, zero] : {std::pair(module, "k_zero_point"),
-                                    {module, "v_zero_point"},
-                                    {k, "k_zero_point"},
-                                    {v, "v_zero_point"},
-                                    {module, "q_zero_point"}}) {
-    PartReader reader(&weights_, &b_, &shared_, place, name);
-    IgnoreZeros(zero, reader, may_be_any);
-  }
-  PartReader(&weights_, &b_, &shared_, module, name).IgnoreActivationScale("q_scale", "queries are not quantized");
   return {KvScale(is_needed, name, {{module, "k_scale"}, {k, "output_scale"}, {k, "k_scale"}}),
           KvScale(is_needed, name, {{module, "v_scale"}, {v, "output_scale"}, {v, "v_scale"}})};
 }
@@ -171,29 +152,22 @@ Value* QuantizedWeights::KvScale(bool is_needed, const std::string& name,
       reader.IgnoreActivationScale(part, "keys and values are cached as they are (--kv=checkpoint)");
       continue;
     }
-    scale = reader.AsF32(reader.OneScale(part));
+    scale = reader.OneScale(part);
+    if (scale->type.dtype != DType::kF32) scale = b_.Add(Cast{.x = scale, .to = DType::kF32});
   }
   return scale;
 }
 
-std::optional<LinearWeight> QuantizedWeights::AddStacked(const std::string& name, const std::string& fused,
-                                                         int64_t experts, const LinearModule& module, DType to,
-                                                         const std::function<Value*(Value*)>& in_rows) {
+std::optional<Value*> QuantizedWeights::AddStacked(const std::string& name, const std::string& fused, int64_t experts,
+                                                   const LinearModule& module, DType to,
+                                                   const std::function<Value*(Value*)>& in_rows) {
   const QuantizedScheme* scheme = weights_.scheme();
   if (scheme == nullptr || !weights_.has_checkpoint()) return std::nullopt;
-  Builder own = b_;
-  PartReader reader(&weights_, &own, &shared_, module.name, name);
+  PartReader reader(&weights_, &b_, &shared_, module.name, name);
   reader.in_rows = in_rows;
   if (!scheme->HasStacked(fused, reader)) return std::nullopt;
-  LinearWeight weight;
-  const std::optional<ActivationSpec> inputs = scheme->ActivationOf(module);
-  if (inputs.has_value() && inputs->is_dynamic) weight.input = inputs_.Read(module, reader);
-  if (inputs.has_value() && !inputs->is_dynamic && weights_.use().activations) {
-    weights_.Note(absl::StrCat(fused, ": its input stays in floats: static scales of experts in one tensor"));
-  }
   const EncodedParts parts = scheme->ReadStacked(fused, experts, module, reader);
-  weight.value = Encoded(name, parts, to, {experts, module.out, module.in}, reader);
-  return weight;
+  return Encoded(name, parts, to, {experts, module.out, module.in});
 }
 
 std::optional<Value*> QuantizedWeights::AddRandomStacked(const std::string& name, int64_t experts,
@@ -213,8 +187,7 @@ std::optional<Value*> QuantizedWeights::AddRandomStacked(const std::string& name
     if (const absl::StatusOr<const Encoding*> made = InternEncoding(stacked); made.ok()) as = (*made)->text;
   }
   const Shape shape = {experts, module.out, module.in};
-  PartReader reader(&weights_, &b_, &shared_, module.name, name);
-  return Encoded(name, Random(name, module.name + ".weight", as, shape), to, shape, reader);
+  return Encoded(name, Random(name, module.name + ".weight", as, shape), to, shape);
 }
 
 EncodedParts QuantizedWeights::Random(const std::string& name, const std::string& tensor, const std::string& as,
@@ -231,39 +204,32 @@ EncodedParts QuantizedWeights::Random(const std::string& name, const std::string
   return parts;
 }
 
-Value* QuantizedWeights::Encoded(const std::string& name, const EncodedParts& parts, DType to, const Shape& shape,
-                                 PartReader& reader) {
-  Builder& own = reader.builder();
+Value* QuantizedWeights::Encoded(const std::string& name, const EncodedParts& parts, DType to, const Shape& shape) {
   if (!parts.components.empty()) {
-    Value* value = own.Add(Encode{.components = parts.components, .as = parts.as, .to = to}, "%" + name.substr(1));
+    Value* value = b_.Add(Encode{.components = parts.components, .as = parts.as, .to = to}, "%" + name.substr(1));
     if (value != nullptr) return value;
   }
-  if (!own.status().ok() && !weights_.HasComplaintOf(reader.module())) {
-    reader.Wrong("weight", absl::StrCat(" cannot be made of what is stored: ", own.status().message()));
-  }
+  // There is a complaint.
   return weights_.AddNothing(name, {to, Dims(shape.begin(), shape.end())});
 }
 
 bool QuantizedWeights::AreOneWeight(const Value* a, const Value* b) {
-  const Encoding* encoding = a->type.encoding;
-  const int64_t rows = encoding == nullptr ? 0 : encoding->rows;
-  const bool is_whole = rows == 0 || a->type.shape[a->type.rank() - 2].value() % rows == 0;
-  return is_whole && encoding == b->type.encoding && a->type.dtype == b->type.dtype;
+  return a->type.encoding == b->type.encoding && a->type.dtype == b->type.dtype;
 }
 
 absl::StatusOr<Value*> QuantizedWeights::Stack(const std::vector<Value*>& parts, int64_t experts, int64_t rows,
                                                int64_t in, const std::string& name) {
-  // What is not encoded here is damaged, and has a complaint.
-  const auto is_encoded = [](const Value* part) { return part->type.encoding != nullptr; };
-  if (!std::all_of(parts.begin(), parts.end(), is_encoded)) {
-    return absl::UnimplementedError(absl::StrCat(
-        name, ": the matrices of experts are not stored alike, in whole blocks: some are quantized, others are not"));
-  }
   Encoding stacked = *parts[0]->type.encoding;
   const bool has_outer = stacked.format->outer_scale;
   for (const Value* part : parts) {
-    if (Is<Encode>(part->def) && stacked.format->superblock == 0) continue;
-    return absl::UnimplementedError(absl::StrCat(name, ": matrices of experts in ", stacked.text, " cannot be one"));
+    const bool alike = part->type.encoding == parts[0]->type.encoding && part->type.dtype == parts[0]->type.dtype &&
+                       Is<Encode>(part->def);
+    const bool is_whole = stacked.rows == 0 || part->type.shape[0].value() % stacked.rows == 0;
+    if (!alike || !is_whole || stacked.format->superblock > 0) {
+      return absl::UnimplementedError(absl::StrCat(
+          name, ": the matrices of experts are not stored alike, in whole blocks: ", parts[0]->type.ToString(), ", ",
+          part->type.ToString()));
+    }
   }
   // A row of all experts together has its own scale.
   for (std::optional<Encoding::Part>* part : {&stacked.scale, &stacked.zero}) {

@@ -48,16 +48,15 @@ class QuantizedWeights {
 
   // [experts, out, in] of weights that lie in one tensor of all experts; nullopt if there is none. `in_rows` puts the
   // rows of such a tensor in order, whatever its other axes are.
-  std::optional<LinearWeight> AddStacked(const std::string& name, const std::string& fused, int64_t experts,
-                                         const LinearModule& module, DType to,
-                                         const std::function<Value*(Value*)>& in_rows);
+  std::optional<Value*> AddStacked(const std::string& name, const std::string& fused, int64_t experts,
+                                   const LinearModule& module, DType to, const std::function<Value*(Value*)>& in_rows);
   // The same of random numbers, where there is no checkpoint and `module`, of any expert, is quantized.
   std::optional<Value*> AddRandomStacked(const std::string& name, int64_t experts, const LinearModule& module,
                                          DType to);
-  // Whether two matrices [n, in] can be one [2 n, in]: of one type, and in whole blocks, which would lie in both else.
+  // Whether two matrices [n, in] can be one [2 n, in]: of one type.
   static bool AreOneWeight(const Value* a, const Value* b);
-  // [experts, rows, in] of encoded matrices, several for each expert, one behind the other; all are of one type, and
-  // those of an expert one weight (AreOneWeight).
+  // [experts, rows, in] of encoded matrices, several for each expert, one behind the other; those of an expert are one
+  // weight (AreOneWeight).
   absl::StatusOr<Value*> Stack(const std::vector<Value*>& parts, int64_t experts, int64_t rows, int64_t in,
                                const std::string& name);
   // The rows of an encoded matrix in another order.
@@ -69,8 +68,7 @@ class QuantizedWeights {
   // The first of `places` that there is: a module, and a part of it.
   Value* KvScale(bool is_needed, const std::string& name,
                  const std::vector<std::pair<std::string, std::string>>& places);
-  // A value without contents where parts are missing or do not fit, which is a complaint.
-  Value* Encoded(const std::string& name, const EncodedParts& parts, DType to, const Shape& shape, PartReader& reader);
+  Value* Encoded(const std::string& name, const EncodedParts& parts, DType to, const Shape& shape);
 
   HfWeights& weights_;
   Builder& b_;

@@ -85,10 +85,7 @@ std::shared_ptr<const QuantizedScheme> ReadQuantization(ConfigReader& config) {
     return nullptr;
   }
   InnerConfig inner(config, object, key);
-  // bitsandbytes has not always said what it is.
-  const bool is_old =
-      !object->contains("quant_method") && (object->contains("load_in_4bit") || object->contains("load_in_8bit"));
-  const std::string name = inner->Text("quant_method", is_old ? "bitsandbytes" : "");
+  const std::string name = inner->Text("quant_method", "");
   for (const Method& method : kMethods) {
     if (method.name == name) return method.read(*inner);
   }
@@ -115,10 +112,6 @@ absl::StatusOr<json> ReadQuantizationFile(const std::string& folder, const char*
   return found;
 }
 
-void AddMethod(const char* method, json* quantization) {
-  if (!quantization->contains("quant_method")) (*quantization)["quant_method"] = method;
-}
-
 // What mlx-lm writes under "quantization", and mostly again under "quantization_config".
 absl::Status AddMlx(const std::string& folder, json* config) {
   const auto mlx = config->find("quantization");
@@ -132,22 +125,6 @@ absl::Status AddMlx(const std::string& folder, json* config) {
   own = *mlx;
   own["quant_method"] = "mlx";
   return absl::OkStatus();
-}
-
-// What older versions of compressed-tensors wrote: under another name, or beside a sparsity_config in one object.
-void AddOldCompressedTensors(json* config) {
-  const json old = config->value("compression_config", json());
-  if (old.is_object() && config->value("quantization_config", json()).is_null()) {
-    json& moved = (*config)["quantization_config"] = old;
-    AddMethod("compressed-tensors", &moved);
-    config->erase("compression_config");
-  }
-  const auto own = config->find("quantization_config");
-  if (own == config->end() || !own->is_object() || own->value("quant_method", json()) != "compressed-tensors") return;
-  const json inner = own->value("quantization_config", json());
-  if (!inner.is_object()) return;
-  own->erase("quantization_config");
-  own->update(inner);
 }
 
 // That quantization_config and hf_quant_config.json, if both are there, are of the same method and algorithm.
@@ -166,34 +143,25 @@ absl::Status CheckModeloptFile(const std::string& folder, const json& own, const
 
 }  // namespace
 
-absl::StatusOr<std::string> AddQuantization(const std::string& folder, json* config) {
-  const std::string key = "quantization_config";
-  if (!config->is_object()) return "";
+absl::Status AddQuantization(const std::string& folder, json* config) {
+  if (!config->is_object()) return absl::OkStatus();
   RETURN_IF_ERROR(AddMlx(folder, config));
-  AddOldCompressedTensors(config);
-  const auto is_there = [&](const std::string& name) { return config->contains(name) && !(*config)[name].is_null(); };
   ASSIGN_OR_RETURN(json modelopt, ReadQuantizationFile(folder, "hf_quant_config.json"));
-  if (is_there(key)) {
-    RETURN_IF_ERROR(CheckModeloptFile(folder, (*config)[key], modelopt));
-    return absl::StrCat("config.json: ", key);
-  }
+  const auto own = config->find("quantization_config");
+  if (own != config->end() && !own->is_null()) return CheckModeloptFile(folder, *own, modelopt);
   if (modelopt.is_object()) {
-    json& made = (*config)[key];
+    json& made = (*config)["quantization_config"];
     made = modelopt.contains("quantization") && modelopt["quantization"].is_object() ? modelopt["quantization"]
                                                                                      : json::object();
     made["quant_method"] = "modelopt";
-    return "hf_quant_config.json";
+    return absl::OkStatus();
   }
-  constexpr std::pair<const char*, const char*> kFiles[] = {{"quantize_config.json", "gptq"},
-                                                            {"quant_config.json", "awq"}};
-  for (const auto& [file, method] : kFiles) {
-    ASSIGN_OR_RETURN(json found, ReadQuantizationFile(folder, file));
-    if (!found.is_object()) continue;
-    AddMethod(method, &found);
-    (*config)[key] = std::move(found);
-    return file;
+  ASSIGN_OR_RETURN(json gptq, ReadQuantizationFile(folder, "quantize_config.json"));
+  if (gptq.is_object()) {
+    gptq["quant_method"] = gptq.value("quant_method", json("gptq"));
+    (*config)["quantization_config"] = std::move(gptq);
   }
-  return "";
+  return absl::OkStatus();
 }
 
 }  // namespace llmc::hf

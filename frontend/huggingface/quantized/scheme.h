@@ -51,7 +51,6 @@ struct ActivationSpec {
   // Of static ones, and of nvfp4 the scale of scales: the tensors with the scale and zero point behind the module's
   // name and a dot.
   std::string scale, zero;
-  std::string other_scale;     // what the scale may be called instead
   bool scale_divides = false;  // numbers are codes divided by it
   std::string unsupported;     // why they are left as they are; empty: they need not be
 };
@@ -104,6 +103,9 @@ class QuantizedScheme {
   // down_proj, which Read reads with `experts`.
   virtual std::string NameOfStacks() const { return ""; }
 
+  // Whether scales of integers may be negative: those that make the number of the largest magnitude the lowest code, as
+  // MLX's and AutoRound's do, which stores symmetric weights in the formats of other programs, too.
+  virtual bool HasSignedScales() const { return false; }
   virtual std::optional<ActivationSpec> ActivationOf(const LinearModule& /*module*/) const { return std::nullopt; }
   virtual std::optional<KvCacheSpec> KvCache() const { return std::nullopt; }
   // "GPTQ, 4 bits", for reports.
@@ -114,10 +116,9 @@ class QuantizedScheme {
 std::shared_ptr<const QuantizedScheme> ReadQuantization(ConfigReader& config);
 
 // config.json with a quantization_config where it has none itself: of the files that some tools write beside it,
-// hf_quant_config.json (modelopt), quantize_config.json (AutoGPTQ) and quant_config.json (AutoAWQ), or of its keys
-// "quantization" (MLX) and "compression_config" (compressed-tensors, once). An error if two of them are of different
-// methods. Returns what says how the folder is quantized, "config.json: quantization_config"; "" if it is not.
-absl::StatusOr<std::string> AddQuantization(const std::string& folder, nlohmann::json* config);
+// hf_quant_config.json (modelopt) and quantize_config.json (AutoGPTQ), or of its key "quantization" (MLX). An error if
+// two of them are of different methods.
+absl::Status AddQuantization(const std::string& folder, nlohmann::json* config);
 
 // ---- what methods share -------------------------------------------------------------------------------------------
 

@@ -103,10 +103,13 @@ EncodedParts ReadPacked(const TorchaoForm& form, const LinearModule& module, Par
   Value* scale = by_rows(kScale, PartReader::Zeros::kRefuse);
   Value* added = by_rows(kZero, PartReader::Zeros::kAllow);
   // Codes become 0 to 15, of which the one that stands for 0 lies between: 8 less what is added in units of the scale.
-  Value* units = reader.Add(Div{.lhs = reader.AsF32(added), .rhs = reader.AsF32(scale)});
+  const auto wide = [&](Value* x) {
+    return x->type.dtype == DType::kF32 ? x : reader.Add(Cast{.x = x, .to = DType::kF32});
+  };
+  Value* units = reader.Add(Div{.lhs = wide(added), .rhs = wide(scale)});
   Value* zero = reader.Add(Sub{.lhs = reader.Constant(8), .rhs = units}, "zero");
   Value* codes = reader.Add(Unpack{.x = packed, .axis = 1, .add = 8, .to = DType::kU4}, "codes");
-  return {.as = PackedText(form, DTypeOf(scale)), .components = {codes, scale, zero}};
+  return {.as = PackedText(form, scale->type.dtype), .components = {codes, scale, zero}};
 }
 
 class Torchao : public QuantizedScheme {

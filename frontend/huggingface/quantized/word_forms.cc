@@ -134,7 +134,7 @@ EncodedParts ReadGptqWords(const GptqForm& form, const LinearModule& module, Par
     zeros = reader.Add(op, "zero");
     parts.components.push_back(of_channels ? reader.Reshaped(zeros, {module.out}) : zeros);
   }
-  parts.as = TextOf(form, module.in, of_channels ? -1 : group, DTypeName(DTypeOf(scales)), zero_type);
+  parts.as = TextOf(form, module.in, of_channels ? -1 : group, DTypeName(scales->type.dtype), zero_type);
   return parts;
 }
 
@@ -165,7 +165,7 @@ EncodedParts ReadAwqWords(const AwqForm& form, const LinearModule& module, PartR
   } else {
     IgnoreMiddleZeros(form, reader);
   }
-  parts.as = EncodingOf(form, module, DTypeOf(scales));
+  parts.as = EncodingOf(form, module, scales->type.dtype);
   return parts;
 }
 
