@@ -195,8 +195,9 @@ std::string FolderCheckText(const FolderCheck& check) {
   return text;
 }
 
-Json FolderCheckJson(const FolderCheck& check) {
-  Json json = {{"ok", check.report.status.ok()}, {"findings", Json::array()}, {"notes", check.notes}};
+Json FolderCheckJson(const FolderCheck& check, bool is_strict) {
+  const bool is_ok = check.report.status.ok() && !(is_strict && !check.findings.empty());
+  Json json = {{"ok", is_ok}, {"findings", Json::array()}, {"notes", check.notes}};
   for (const FolderFinding& finding : check.findings) {
     Json row = {{"severity", finding.is_error ? "error" : "warning"}, {"kind", finding.kind}};
     if (!finding.file.empty()) row["file"] = finding.file;

@@ -218,6 +218,7 @@ absl::StatusOr<std::unique_ptr<Model>> ImportGguf(const std::string& path, std::
   ASSIGN_OR_RETURN(const hf::GgufModel gguf, hf::ReadGgufModel(path, file));
   auto model = std::make_unique<Model>();
   HfWeights account(path, &gguf.checkpoint, model.get());
+  account.set_stored_names(gguf.stored_name);
   return BuildModel(path, gguf.spec, std::move(model), &account, ignored);
 }
 
