@@ -241,6 +241,32 @@ TEST(QuantizedRefusals, DamagedCheckpoints) {
   EXPECT_TRUE(absl::StrContains(report.warnings[0].reason, "model.layers.0.self_attn.q_proj.scales[1, 7] is 0"));
 }
 
+// Symmetric weights tell which of the two versions stored their zero points.
+TEST(QuantizedRefusals, ZeroPointsOfTheOtherVersion) {
+  for (const bool is_v2 : {false, true}) {
+    for (const bool says_v2 : {false, true}) {
+      const TestFolder folder;
+      WritePacked(
+          {{"quant_method", "gptq"},
+           {"bits", 4},
+           {"group_size", 32},
+           {"sym", true},
+           {"checkpoint_format", says_v2 ? "gptq_v2" : "gptq"}},
+          [&](const Matrix& m, Draw& draw, NamedTensors* t) {
+            return PackGptq({.symmetric = true, .v2 = is_v2}, m, draw, t);
+          },
+          folder);
+      std::unique_ptr<Model> model;
+      const HfReport report = CheckHuggingFace(folder.path(), &model);
+      EXPECT_TRUE(report.status.ok()) << report.status;
+      ASSERT_EQ(report.warnings.size(), is_v2 == says_v2 ? 0 : 1);
+      if (is_v2 == says_v2) continue;
+      EXPECT_TRUE(absl::StrContains(report.warnings[0].reason, is_v2 ? "as they are (gptq_v2)" : "less one (gptq)"))
+          << report.warnings[0].reason;
+    }
+  }
+}
+
 // A folder whose config.json does not say that it is quantized.
 TEST(QuantizedRefusals, PackedTensorsWithoutConfiguration) {
   NamedTensors tensors;
