@@ -124,7 +124,7 @@ std::set<std::string> TemporaryFoldersIn(const std::string& folder) {
 // A run that would take minutes, stopped when its folder is there.
 TEST(QuantizeCommand, AnInterruptLeavesNothing) {
   const std::string text = CalibrationText();
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     for (const std::string name : {"folder", "plan.bin"}) {
       const std::string folder = OutputPath("interrupted-" + std::to_string(signal) + name);
       fs::create_directory(folder);
