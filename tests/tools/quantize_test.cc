@@ -112,6 +112,16 @@ TEST(QuantizeCommand, DeviceNeedsATextAndAGpu) {
   EXPECT_FALSE(fs::exists(out));
 }
 
+TEST(QuantizeCommand, CalibrationIsUtf8) {
+  const std::string text = OutputPath("latin1.txt"), out = OutputPath("of-latin1");
+  std::ofstream(text, std::ios::binary) << "a caf\xe9 " << ReadFile(CalibrationText());
+  const CommandResult run =
+      RunLlmc({"quantize", kModel, "-o", out, "--scheme=awq", "--calibration", text, "--sample-tokens=64"});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.err, HasSubstr("latin1.txt: is not valid UTF-8 at byte 5; convert it to UTF-8"));
+  EXPECT_FALSE(fs::exists(out));
+}
+
 std::set<std::string> TemporaryFoldersIn(const std::string& folder) {
   std::set<std::string> found;
   for (const auto& entry : fs::directory_iterator(folder)) {
