@@ -11,6 +11,7 @@
 #include <fstream>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "tests/tools/run_command.h"
 
 namespace llmc {

@@ -10,6 +10,7 @@
 #include "tests/frontend/packed_model.h"
 #include "tests/frontend/test_folder.h"
 #include "tests/tools/run_command.h"
+#include "tools/quantization_report.h"
 
 namespace llmc {
 namespace {
@@ -103,9 +104,27 @@ TEST(QuantizedCheck, NamesTheLayerOfAnotherSize) {
   const std::string module = "model.layers.2.mlp.down_proj";
   EXPECT_THAT(WarningsWith(module, 1), IsEmpty());
   EXPECT_THAT(WarningsWith(module, 10), IsEmpty());
-  EXPECT_THAT(WarningsWith(module, 100), ElementsAre(AllOf(HasSubstr(module + ": weights are of size 5.8"),
+  EXPECT_THAT(WarningsWith(module, 100), ElementsAre(AllOf(HasSubstr(module + ": weights are of size 5.77"),
                                                            HasSubstr("and those of other layers about 0.0"))));
   EXPECT_THAT(WarningsWith(module, 1e-6), ElementsAre(HasSubstr(module + ": weights are of size 5.")));
+}
+
+// Of a large model the numbers of the first layers are looked at, and the scales of all.
+TEST(QuantizedCheck, ScalesTellTheSizesOfLayersThatAreNotDecoded) {
+  json config;
+  NamedTensors tensors = Fp8Layers(&config);
+  const std::string module = "model.layers.2.mlp.down_proj";
+  tensors.at(module + ".weight_scale_inv").SetFloat(0, 0.1);
+  const TestFolder folder;
+  WriteFolder(folder, config, tensors);
+  const absl::StatusOr<std::unique_ptr<Model>> model = ImportHuggingFace(folder.path());
+  ASSERT_TRUE(model.ok()) << model.status();
+  const absl::StatusOr<QuantizationReport> report = ReportQuantization(**model, {.max_elements = 1});
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->groups.size(), 7);
+  EXPECT_EQ(report->groups[0].sampled, 1);
+  EXPECT_EQ(report->groups[0].most_scale, 0.1f);
+  EXPECT_THAT(report->warnings, ElementsAre(HasSubstr(module + ": weights are of size 5.")));
 }
 
 TEST(QuantizedCheck, WarnsOfNegativeScales) {
