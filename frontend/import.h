@@ -76,6 +76,7 @@ struct HfReport {
   std::vector<IgnoredTensor> warnings;   // of tensors that can be used, with what is odd about them
   std::vector<std::string> unread_keys;  // of config.json: nothing reads them here
   std::string quantization;              // "GPTQ, 4 bits"; empty: none
+  bool has_signed_scales = false;        // scales of its integers may be negative
   std::vector<std::string> asked;        // what the quantized checkpoint asks for besides, and how it is had
   bool is_decoder = false;
   int64_t vocab_size = 0;  // rows of the embedding; 0: it is not known, or there is none

@@ -27,6 +27,7 @@
 #include "tools/onnx_text.h"
 #include "tools/output.h"
 #include "tools/plan_summary.h"
+#include "tools/quantization_report.h"
 #include "tools/runnable.h"
 
 namespace llmc {
@@ -44,7 +45,7 @@ constexpr char kDetails[] =
     "what\n"
     "was not and why, and whether the decoder's cache can be paged. docs/check.md describes the report and its JSON.\n"
     "Of a Hugging Face folder: all that is wrong with config.json, the checkpoint and the tokenizer.\n"
-    "Of a GGUF file: how its tensors are stored, and with how many bits.\n"
+    "Of a GGUF file: how its tensors are stored, with how many bits, and what is odd about their scales.\n"
     "Exit code 0: it can be compiled; 1: the file is wrong; 3: something is not supported\n"
     "(with --require=gpu also: no GPU can run it; no kernel is compiled to find that out).\n"
     "Examples:\n"
@@ -131,6 +132,10 @@ absl::Status CheckPlan(const Options& options) {
   return CheckRequired(options.requirements, options.path, runs.ok() ? runs : absl::UnimplementedError(runs.message()));
 }
 
+absl::Status StrictError(const Options& options, const std::string& warning) {
+  return absl::InvalidArgumentError(absl::StrCat(options.path, ": a warning, with --strict: ", warning));
+}
+
 absl::Status CheckFolder(const Options& options) {
   Progress progress;
   progress.Stage("import");
@@ -144,16 +149,41 @@ absl::Status CheckFolder(const Options& options) {
   }
   progress.Clear();
   if (options.json) {
-    PrintJson(FolderCheckJson(check));
+    PrintJson(FolderCheckJson(check, options.strict));
   } else {
     PrintText(FolderCheckText(check));
   }
   RETURN_IF_ERROR(check.Verdict());
-  if (options.strict && !check.findings.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.path, ": a warning, with --strict: ", check.findings[0].text));
-  }
+  if (options.strict && !check.findings.empty()) return StrictError(options, check.findings[0].text);
   return CheckRequired(options.requirements, options.path, *check.gpu);
+}
+
+// How the tensors of a GGUF file are stored, and what is odd about them.
+struct GgufCheck {
+  std::vector<GgufTensorGroup> groups;
+  QuantizationReport quantization;
+};
+
+absl::StatusOr<GgufCheck> CheckGguf(const std::string& path, const Model& model) {
+  GgufCheck check;
+  ASSIGN_OR_RETURN(check.groups, ReadGgufGroups(path));
+  ASSIGN_OR_RETURN(check.quantization, ReportQuantization(model));
+  return check;
+}
+
+std::string GgufText(const GgufCheck& check) {
+  std::string text;
+  for (const std::string& warning : check.quantization.warnings) absl::StrAppend(&text, "warning: ", warning, "\n");
+  return absl::StrCat(text, GgufGroupsText(check.groups), QuantizationText(check.quantization));
+}
+
+void AddGguf(const GgufCheck& check, Json* json) {
+  (*json)["tensors"] = GgufGroupsJson(check.groups);
+  (*json)["findings"] = Json::array();
+  for (const std::string& warning : check.quantization.warnings) {
+    (*json)["findings"].push_back({{"severity", "warning"}, {"kind", "quantization"}, {"message", warning}});
+  }
+  if (!check.quantization.groups.empty()) (*json)["quantized"] = QuantizationJson(check.quantization);
 }
 
 // Dumps, GGUF files, and folders that are none.
@@ -163,25 +193,27 @@ absl::Status CheckOther(const Options& options, ModelKind kind) {
   LanguageFiles files;
   if (IsLanguageModel(*model)) files = ReadLanguageFiles(SideFilesOf(ModelSource{.path = options.path}.SideFolder()));
   if (!files.generation.ok()) return files.generation.status();
+  std::optional<GgufCheck> gguf;
+  if (kind == ModelKind::kGguf) {
+    ASSIGN_OR_RETURN(gguf, CheckGguf(options.path, *model));
+  }
   progress.Stage("passes");
   RETURN_IF_ERROR(RunPipeline(model.get(), {}, nullptr));
   const absl::Status gpu = FormFor(options, *model);
-  std::vector<GgufTensorGroup> groups;
-  if (kind == ModelKind::kGguf) {
-    ASSIGN_OR_RETURN(groups, ReadGgufGroups(options.path));
-  }
   progress.Clear();
+  const bool is_refused = options.strict && gguf.has_value() && !gguf->quantization.warnings.empty();
   if (options.json) {
-    Json json = {{"ok", true}, {"gpu", gpu.ok()}, {"gpu_reasons", GpuReasonsJson(gpu)}};
-    if (kind == ModelKind::kGguf) json["tensors"] = GgufGroupsJson(groups);
+    Json json = {{"ok", !is_refused}, {"gpu", gpu.ok()}, {"gpu_reasons", GpuReasonsJson(gpu)}};
+    if (gguf.has_value()) AddGguf(*gguf, &json);
     json.update(LanguageFilesJson(files));
     PrintJson(json);
-    return CheckRequired(options.requirements, options.path, gpu);
+  } else {
+    if (gguf.has_value()) PrintText(GgufText(*gguf));
+    PrintText(LanguageFilesText(files, "  "));
+    std::printf("%s: every op is supported\n", options.path.c_str());
+    PrintText(GpuLine(gpu));
   }
-  if (kind == ModelKind::kGguf) PrintText(GgufGroupsText(groups));
-  PrintText(LanguageFilesText(files, "  "));
-  std::printf("%s: every op is supported\n", options.path.c_str());
-  PrintText(GpuLine(gpu));
+  if (is_refused) return StrictError(options, gguf->quantization.warnings[0]);
   return CheckRequired(options.requirements, options.path, gpu);
 }
 
@@ -212,7 +244,7 @@ void AddCheck(CLI::App& app, Command* chosen) {
   command->add_flag("--quick", options->quick, "of a plan: do not read its weights");
   command->add_flag("--all", options->all, "of an ONNX file: all places, not the first of each kind");
   command->add_flag("--strict", options->strict,
-                    "of a Hugging Face folder: warnings, such as of scales that are zero, are errors");
+                    "of a Hugging Face folder or a GGUF file: warnings, such as of scales that are zero, are errors");
   command->add_flag("--json", options->json, "the report as JSON");
   command->callback([options, chosen] { *chosen = [options] { return Run(*options); }; });
 }

@@ -7,7 +7,6 @@
 #include "runtime/engine/perplexity.h"
 #include "runtime/plan/plan.h"
 #include "runtime/text/tokenizer.h"
-#include "runtime/text/utf8.h"
 #include "tools/commands.h"
 #include "tools/model_folder.h"
 #include "tools/model_source.h"
@@ -40,20 +39,6 @@ struct Options {
   PerplexityOptions perplexity;
   bool json = false;
 };
-
-absl::StatusOr<std::string> ReadCorpus(const std::string& path) {
-  absl::StatusOr<std::string> text = ReadTextFile(path, int64_t{1} << 30, InputKind::kFileOrPipe);
-  if (!text.ok()) return text;
-  for (absl::string_view rest = *text; !rest.empty();) {
-    const Utf8Char c = ReadUtf8(rest);
-    if (c.kind != Utf8Char::kValid) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": is not valid UTF-8 at byte ", text->size() - rest.size(), "; convert it to UTF-8"));
-    }
-    rest.remove_prefix(c.bytes);
-  }
-  return text;
-}
 
 absl::StatusOr<Executor*> Scorer(const Options& options, const std::string& path, LoadedPlan* model) {
   absl::StatusOr<Executor*> executor = model->executor();

@@ -67,7 +67,7 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ReadSamples(const Options& opt
     return absl::Status(tokenizer.status().code(),
                         absl::StrCat(folder, ": has no tokenizer that can be used: ", tokenizer.status().message()));
   }
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(options.calibration, int64_t{1} << 30, InputKind::kFileOrPipe));
+  ASSIGN_OR_RETURN(const std::string text, ReadCorpus(options.calibration));
   ASSIGN_OR_RETURN(const std::vector<int32_t> ids, EncodeCorpus(**tokenizer, text));
   const int64_t length = options.sample_tokens, windows = static_cast<int64_t>(ids.size()) / length;
   if (windows == 0) {

@@ -123,7 +123,8 @@ void AddWarnings(FolderCheck* check) {
 }
 
 void AddQuantization(const Model& model, FolderCheck* check) {
-  absl::StatusOr<QuantizationReport> report = ReportQuantization(model);
+  absl::StatusOr<QuantizationReport> report =
+      ReportQuantization(model, {.has_signed_scales = check->report.has_signed_scales});
   if (!report.ok()) {
     check->notes.push_back(absl::StrCat("the quantized weights were not looked at: ", report.status().message()));
     return;
@@ -194,8 +195,9 @@ std::string FolderCheckText(const FolderCheck& check) {
   return text;
 }
 
-Json FolderCheckJson(const FolderCheck& check) {
-  Json json = {{"ok", check.report.status.ok()}, {"findings", Json::array()}, {"notes", check.notes}};
+Json FolderCheckJson(const FolderCheck& check, bool is_strict) {
+  const bool is_ok = check.report.status.ok() && !(is_strict && !check.findings.empty());
+  Json json = {{"ok", is_ok}, {"findings", Json::array()}, {"notes", check.notes}};
   for (const FolderFinding& finding : check.findings) {
     Json row = {{"severity", finding.is_error ? "error" : "warning"}, {"kind", finding.kind}};
     if (!finding.file.empty()) row["file"] = finding.file;

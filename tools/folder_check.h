@@ -40,6 +40,7 @@ struct FolderCheck {
 FolderCheck CheckFolderOf(const std::string& folder, std::unique_ptr<Model>* model);
 
 std::string FolderCheckText(const FolderCheck& check);
-nlohmann::ordered_json FolderCheckJson(const FolderCheck& check);
+// With `is_strict` a folder with warnings is not "ok".
+nlohmann::ordered_json FolderCheckJson(const FolderCheck& check, bool is_strict = false);
 
 }  // namespace llmc

@@ -11,7 +11,7 @@ namespace llmc {
 // A handler may do next to nothing, so the signals are blocked and a thread waits for them.
 InterruptCleanup::InterruptCleanup() {
   sigemptyset(&signals_);
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction action = {};
     if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) sigaddset(&signals_, signal);
   }

@@ -1,4 +1,4 @@
-// Ctrl-C and SIGTERM while a command writes: nothing half-made may stay.
+// Ctrl-C, SIGTERM and the end of a terminal while a command writes: nothing half-made may stay.
 #pragma once
 
 #include <signal.h>
@@ -7,9 +7,9 @@
 
 namespace llmc {
 
-// While this is there, SIGINT and SIGTERM end the program as they do without it, but temporary folders are removed
-// first; a limit of the size of files (SIGXFSZ) is an error where one is written, from now on. Before other threads are
-// started; one at a time. What the program was told to ignore stays ignored.
+// While this is there, SIGINT, SIGTERM and SIGHUP end the program as they do without it, but temporary folders are
+// removed first; a limit of the size of files (SIGXFSZ) is an error where one is written, from now on. Before other
+// threads are started; one at a time. What the program was told to ignore stays ignored.
 class InterruptCleanup {
  public:
   InterruptCleanup();

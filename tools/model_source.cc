@@ -19,6 +19,7 @@
 #include "passes/paginate/kv_encoding.h"
 #include "runtime/plan/plan.h"
 #include "runtime/text/tokenizer.h"
+#include "runtime/text/utf8.h"
 #include "tools/commands.h"
 #include "tools/fixed_options.h"
 #include "tools/model_folder.h"
@@ -255,6 +256,20 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_by
     return absl::InvalidArgumentError(absl::StrCat(path, ": has more than ", max_bytes, " bytes"));
   }
   if (!file.eof()) return absl::UnavailableError(absl::StrCat(path, ": cannot be read"));
+  return text;
+}
+
+absl::StatusOr<std::string> ReadCorpus(const std::string& path) {
+  absl::StatusOr<std::string> text = ReadTextFile(path, int64_t{1} << 30, InputKind::kFileOrPipe);
+  if (!text.ok()) return text;
+  for (absl::string_view rest = *text; !rest.empty();) {
+    const Utf8Char c = ReadUtf8(rest);
+    if (c.kind != Utf8Char::kValid) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": is not valid UTF-8 at byte ", text->size() - rest.size(), "; convert it to UTF-8"));
+    }
+    rest.remove_prefix(c.bytes);
+  }
   return text;
 }
 

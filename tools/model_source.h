@@ -81,6 +81,8 @@ absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const ModelSource& source, 
 
 enum class InputKind : uint8_t { kFile, kFileOrPipe };
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes, InputKind kind = InputKind::kFile);
+// Of at most 1 GiB; an error unless it is UTF-8.
+absl::StatusOr<std::string> ReadCorpus(const std::string& path);
 absl::StatusOr<std::string> ReadStandardInput(int64_t max_bytes);
 
 }  // namespace llmc

@@ -6,12 +6,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "base/status_macros.h"
@@ -91,6 +94,9 @@ constexpr GgufName kLlamaTensors[] = {
     {"blk.{}.ffn_up_shexp", "model.layers.{}.mlp.shared_expert.up_proj"},
     {"blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_expert.down_proj"},
 };
+// With a second norm, in files of Falcon's new form, the first is that of the MLP.
+constexpr absl::string_view kFirstNorm = "blk.{}.attn_norm", kNormOfMlp = "transformer.h.{}.ln_mlp";
+constexpr char kSecondNorm[] = "blk.0.attn_norm_2.weight";
 // What families name otherwise goes before.
 constexpr GgufName kMixtralTensors[] = {
     {"blk.{}.ffn_gate_inp", "model.layers.{}.block_sparse_moe.gate"},
@@ -117,7 +123,6 @@ constexpr GgufName kGpt2Tensors[] = {
     {"blk.{}.ffn_up", "transformer.h.{}.mlp.c_fc"},
     {"blk.{}.ffn_down", "transformer.h.{}.mlp.c_proj"},
 };
-// With a second norm, in files of the new form, the first is that of the MLP.
 constexpr GgufName kFalconTensors[] = {
     {"token_embd", "transformer.word_embeddings"},
     {"output_norm", "transformer.ln_f"},
@@ -161,7 +166,7 @@ void CompleteQwen3(const GgufFile& file, json* config) { (*config)["attention_bi
 void CompleteStarcoder2(const GgufFile& file, json* config) { (*config)["use_bias"] = HasBias(file, "attn_q"); }
 
 void CompleteFalcon(const GgufFile& file, json* config) {
-  const bool is_new = file.tensors.contains("blk.0.attn_norm_2.weight");
+  const bool is_new = file.tensors.contains(kSecondNorm);
   (*config)["new_decoder_architecture"] = is_new;
   (*config)["multi_query"] = true;
   (*config)["bias"] = HasBias(file, "attn_qkv");
@@ -241,6 +246,10 @@ class GgufModelReader {
     model.spec = std::get<DecoderSpec>(std::move(spec));
     if (family_->change != nullptr) family_->change(&model.spec);
     for (const auto& [name, tensor] : file_.tensors) AddTensor(name, tensor, &model.checkpoint);
+    const bool has_second_norm = file_.tensors.contains(kSecondNorm);
+    model.stored_name = [family = family_, has_second_norm](const std::string& name) {
+      return StoredNameOf(*family, has_second_norm, name);
+    };
     return model;
   }
 
@@ -356,6 +365,25 @@ class GgufModelReader {
     return parts;
   }
 
+  // NameOf, the other way round; a name that is of neither stays.
+  static std::string StoredNameOf(const GgufFamily& family, bool has_second_norm, const std::string& name) {
+    const size_t dot = name.rfind('.');
+    if (dot == std::string::npos) return name;
+    std::vector<std::string> parts = absl::StrSplit(name.substr(0, dot), '.');
+    std::string layer;
+    for (std::string& part : parts) {
+      if (layer.empty() && absl::c_all_of(part, absl::ascii_isdigit)) layer = std::exchange(part, "{}");
+    }
+    const std::string module = absl::StrJoin(parts, ".");
+    for (const auto names : {family.tensors, absl::MakeConstSpan(kLlamaTensors)}) {
+      for (const GgufName& row : names) {
+        const absl::string_view hf = row.gguf == kFirstNorm && has_second_norm ? kNormOfMlp : row.hf;
+        if (hf == module) return absl::StrCat(absl::StrReplaceAll(row.gguf, {{"{}", layer}}), name.substr(dot));
+      }
+    }
+    return name;
+  }
+
   std::string NameOf(const std::string& name) const {
     const Parts parts = Split(name);
     if (parts.ending.empty()) return name;
@@ -363,9 +391,7 @@ class GgufModelReader {
       for (const GgufName& row : names) {
         if (row.gguf != parts.module) continue;
         std::string module(row.hf);
-        if (row.gguf == "blk.{}.attn_norm" && file_.tensors.contains("blk.0.attn_norm_2.weight")) {
-          module = "transformer.h.{}.ln_mlp";
-        }
+        if (row.gguf == kFirstNorm && file_.tensors.contains(kSecondNorm)) module = std::string(kNormOfMlp);
         return absl::StrCat(absl::StrReplaceAll(module, {{"{}", parts.layer}}), parts.ending);
       }
     }

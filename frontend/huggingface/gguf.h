@@ -2,6 +2,7 @@
 // has, so that the families (family.h) read both.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -17,6 +18,7 @@ struct GgufModel {
   nlohmann::json config;  // as config.json
   DecoderSpec spec;       // of that, with what GGUF stores otherwise
   Checkpoint checkpoint;  // `file` is the name without the folder; tensors of experts are cut into one for each
+  std::function<std::string(const std::string&)> stored_name;  // what GGUF calls a tensor, whether it is there or not
 };
 
 // `path` is used in errors, and for the name of the file. Unimplemented: an architecture, or a key of it in the

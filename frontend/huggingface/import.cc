@@ -2,8 +2,11 @@
 #include "frontend/import.h"
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "files/hub_cache.h"
 #include "files/mapped_file.h"
@@ -62,6 +65,30 @@ absl::Status CheckCausal(const hf::ModelSpec& spec, const std::string& file) {
                    "not text: say how with --pool of `llmc embed`"));
 }
 
+// An error of the configuration with what the tensors say against the number of bits that it has, if they do: words of
+// GPTQ hold the codes of all columns, which g_idx counts.
+absl::Status WithWordsOf(const Checkpoint& checkpoint, const nlohmann::json& config, const absl::Status& status) {
+  if (!config.is_object()) return status;
+  const nlohmann::json quantization = config.value("quantization_config", nlohmann::json());
+  if (!quantization.is_object()) return status;
+  const nlohmann::json number = quantization.value("bits", nlohmann::json());
+  const int64_t bits = number.is_number_integer() ? number.get<int64_t>() : 0;
+  if (bits < 1 || bits > 32) return status;
+  constexpr absl::string_view kWords = ".qweight";
+  for (const auto& [name, words] : checkpoint) {
+    if (!absl::EndsWith(name, kWords)) continue;
+    const std::string module(absl::StripSuffix(name, kWords));
+    const auto order = checkpoint.find(module + ".g_idx");
+    const bool is_known = order != checkpoint.end() && order->second.tensor.rank() == 1 && words.tensor.rank() == 2;
+    if (!is_known) return status;
+    const int64_t rows = words.tensor.shape()[0], needed = (order->second.tensor.size() * bits + 31) / 32;
+    if (rows == needed) return status;
+    return absl::Status(status.code(), absl::StrCat(status.message(), "; also qweight of ", module, " has ", rows,
+                                                    " rows, ", bits, " bits would need ", needed));
+  }
+  return status;
+}
+
 absl::StatusOr<hf::ModelSpec> ReadSpec(const std::string& folder, const PoolingChoice& pooling,
                                        std::vector<std::string>* unread = nullptr) {
   ASSIGN_OR_RETURN(const std::string inside, hf::TransformerPath(folder));
@@ -75,7 +102,12 @@ absl::StatusOr<hf::ModelSpec> ReadSpec(const std::string& folder, const PoolingC
   if (unread == nullptr) unread = &notes;
   ASSIGN_OR_RETURN(std::optional<hf::EmbeddingSpec> embedding, hf::ReadEmbedding(folder, pooling));
   if (!embedding.has_value()) {
-    ASSIGN_OR_RETURN(hf::ModelSpec spec, hf::ReadModel(*json, file, hf::EncoderClass::kNamed, unread));
+    absl::StatusOr<hf::ModelSpec> read = hf::ReadModel(*json, file, hf::EncoderClass::kNamed, unread);
+    if (!read.ok()) {
+      const absl::StatusOr<Checkpoint> checkpoint = ReadCheckpoint(folder, inside);
+      return checkpoint.ok() ? WithWordsOf(*checkpoint, *json, read.status()) : read.status();
+    }
+    hf::ModelSpec spec = *std::move(read);
     RETURN_IF_ERROR(CheckCausal(spec, file));
     RETURN_IF_ERROR(SetPacked(file, pooling.packing, &spec));
     return spec;
@@ -192,6 +224,7 @@ HfReport CheckHuggingFace(const std::string& folder, std::unique_ptr<Model>* mod
   if (!spec.ok()) return report;
   if (const auto* scheme = std::visit([](const auto& s) { return s.quantized.get(); }, *spec)) {
     report.quantization = scheme->Name();
+    report.has_signed_scales = scheme->HasSignedScales();
   }
   report.is_decoder = std::holds_alternative<hf::DecoderSpec>(*spec);
   report.vocab_size = VocabularyOf(*spec);
@@ -222,6 +255,7 @@ absl::StatusOr<std::unique_ptr<Model>> ImportGguf(const std::string& path, std::
   ASSIGN_OR_RETURN(const hf::GgufModel gguf, hf::ReadGgufModel(path, file));
   auto model = std::make_unique<Model>();
   HfWeights account(path, &gguf.checkpoint, model.get());
+  account.set_stored_names(gguf.stored_name);
   return BuildModel(path, gguf.spec, std::move(model), &account, ignored);
 }
 

@@ -24,22 +24,22 @@ constexpr std::pair<HfFinding::Kind, absl::string_view> kTensorTitles[] = {
 };
 
 // What a line of all of a kind says of one.
-std::string TensorText(const HfFinding& finding) {
+std::string TensorText(const HfFinding& finding, absl::string_view who_asks) {
   if (!finding.message.empty()) return finding.message;
   if (finding.kind == HfFinding::Kind::kMissing) return absl::StrCat(finding.place, finding.expected);
   const std::string file = finding.file.empty() ? "" : absl::StrCat(finding.file, ": ");
   if (finding.kind == HfFinding::Kind::kExtra) return absl::StrCat(file, Quoted(finding.place));
-  return absl::StrCat(file, finding.place, " is ", finding.found, ", config.json asks for ", finding.expected);
+  return absl::StrCat(file, finding.place, " is ", finding.found, ", ", who_asks, " for ", finding.expected);
 }
 
-std::string TensorLines(const std::vector<HfFinding>& findings) {
+std::string TensorLines(const std::vector<HfFinding>& findings, absl::string_view who_asks) {
   constexpr size_t kShown = 30;
   std::string text;
   for (const auto& [kind, title] : kTensorTitles) {
     std::vector<std::string> items;
     size_t count = 0;
     for (const HfFinding& finding : findings) {
-      if (finding.kind == kind && ++count <= kShown) items.push_back(TensorText(finding));
+      if (finding.kind == kind && ++count <= kShown) items.push_back(TensorText(finding, who_asks));
     }
     if (count == 0) continue;
     absl::StrAppend(&text, "\n  ", title, " (", count, "): ", absl::StrJoin(items, ", "), count > kShown ? ", …" : "");
@@ -121,11 +121,11 @@ Value* HfWeights::AddEncoded(const std::string& name, const std::string& tensor,
   const EncodingFormat& format = *found.encoding->format;
   if (const std::optional<int64_t> bad = hf::FirstBadSuperblock(found.tensor, format); bad.has_value()) {
     const int64_t row = shape.back() / format.superblock_bytes;  // blocks of a row
-    Complain(tensor,
-             absl::StrCat(found.name.empty() ? tensor : found.name, ": a scale of block ", *bad % row, " of row ",
-                          *bad / row, " is NaN or infinite (", format.name, "): the file is damaged"));
+    Complain(tensor, absl::StrCat(StoredName(tensor), ": a scale of block ", *bad % row, " of row ", *bad / row,
+                                  " is NaN or infinite (", format.name, "): the file is damaged"));
   }
   Builder prepare(model_, &model_->prepare);
+  prepare.set_loc(StoredName(tensor));
   return prepare.Add(Encode{.components = {blocks}, .as = found.encoding->text, .to = found.dtype}, name);
 }
 
@@ -202,6 +202,11 @@ std::string HfWeights::FileOf(const std::string& module) const {
   return at == checkpoint_->end() || !absl::StartsWith(at->first, begin) ? "" : at->second.file;
 }
 
+void HfWeights::ComplainOfMissing(const std::string& of_model, const std::string& message) {
+  AddFinding(HfFinding::Kind::kMissing, "", NameOf(of_model), "", "");
+  findings_.back().message = message;
+}
+
 bool HfWeights::HasComplaintOf(const std::string& module) const {
   const std::string begin = absl::StrCat(NameOf(module), ".");
   return std::any_of(findings_.begin(), findings_.end(),
@@ -245,9 +250,14 @@ absl::Status HfWeights::Finish(std::vector<IgnoredTensor>* ignored) {
   for (const auto& [name, tensor] : *checkpoint_) {
     if (!used_.contains(name)) AddFinding(HfFinding::Kind::kExtra, tensor.file, name, "a tensor", "none of this name");
   }
-  if (!findings_.empty()) {
+  if (!findings_.empty() && stored_name_ != nullptr) {
+    for (HfFinding& finding : findings_) finding.place = StoredName(finding.place);
     return absl::InvalidArgumentError(
-        absl::StrCat(folder_, ": the checkpoint does not fit config.json:", TensorLines(findings_)));
+        absl::StrCat(folder_, ": the tensors do not fit the metadata:", TensorLines(findings_, "the metadata ask")));
+  }
+  if (!findings_.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        folder_, ": the checkpoint does not fit config.json:", TensorLines(findings_, "config.json asks")));
   }
   if (ignored != nullptr) *ignored = std::move(ignored_);
   return absl::OkStatus();

@@ -2,8 +2,10 @@
 // used or has a reason not to be.
 #pragma once
 
+#include <functional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -40,6 +42,9 @@ class HfWeights {
   // False: weights are random numbers.
   bool has_checkpoint() const { return checkpoint_ != nullptr; }
 
+  // What the file calls a tensor, for errors, where its names are others than the checkpoint's.
+  void set_stored_names(std::function<std::string(const std::string&)> name_of) { stored_name_ = std::move(name_of); }
+
   // ---- quantized checkpoints (quantized/)
   // How linear layers are stored; nullptr: as they are. Must outlive this.
   void set_scheme(const hf::QuantizedScheme* scheme) { scheme_ = scheme; }
@@ -70,11 +75,17 @@ class HfWeights {
   Value* AddNothing(const std::string& name, const TensorType& type);
   // Keeps a complaint, or what a user should know of the tensor though it can be used.
   void Complain(const std::string& tensor, const std::string& message);
+  // The same of a tensor that is not there.
+  void ComplainOfMissing(const std::string& tensor, const std::string& message);
   // The file with the first tensor of the module; "" if it has none.
   std::string FileOf(const std::string& module) const;
   // Whether there is a complaint of a tensor of the module, or of a part of it.
   bool HasComplaintOf(const std::string& module) const;
   void Warn(const std::string& tensor, const std::string& message) { warnings_.push_back({tensor, message}); }
+  // The same of a setting that is wrong of all tensors: once.
+  void WarnOfSetting(const std::string& setting, const std::string& tensor, const std::string& message) {
+    if (settings_.insert(setting).second) Warn(tensor, message);
+  }
   const std::vector<IgnoredTensor>& warnings() const { return warnings_; }
 
   // Whether something uses the tensor, or has said that nothing does.
@@ -106,9 +117,14 @@ class HfWeights {
                   const std::string& expected);
   // The name that the checkpoint has for it.
   std::string NameOf(const std::string& tensor) const;
+  // The name that the file has for it.
+  std::string StoredName(const std::string& tensor) const {
+    return stored_name_ == nullptr ? tensor : stored_name_(tensor);
+  }
 
   std::string folder_;
   std::string dropped_prefix_;
+  std::function<std::string(const std::string&)> stored_name_;
 
   const Checkpoint* checkpoint_ = nullptr;
   Model* model_;
@@ -122,7 +138,7 @@ class HfWeights {
   std::vector<std::pair<std::string, std::string>> unless_used_;
   const hf::QuantizedScheme* scheme_ = nullptr;
   QuantizedUse use_;
-  std::set<std::string> asked_;
+  std::set<std::string> asked_, settings_;
   int64_t quantized_inputs_ = 0;
 };
 

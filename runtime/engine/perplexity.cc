@@ -119,7 +119,7 @@ class Comparer {
 
   BaseComparison Result(int64_t scored_tokens) const {
     const auto count = static_cast<double>(scored_tokens);
-    return {.mean_kl = kl_ / count,
+    return {.mean_kl = std::max(0.0, kl_ / count),  // less is what was rounded off
             .agreement = static_cast<double>(num_agreed_) / count,
             .base_perplexity = std::exp(base_loss_ / count)};
   }

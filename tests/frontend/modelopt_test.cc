@@ -229,13 +229,13 @@ TEST(QuantizedModelopt, MergesProductsWithScalesOfScales) {
 
 // A cache is what --kv=checkpoint is asked for; without it a model loads whatever its caches were.
 TEST(QuantizedModelopt, Caches) {
-  const auto imported = [](const json& cache, QuantizedUse::Kv kv) {
+  const auto imported = [](const json& cache, QuantizedUse::Kv kv, bool has_scales = true) {
     const TestFolder folder;
     WritePacked(
         ModeloptConfig("W4A16_AWQ", cache),
-        [](const Matrix& m, Draw& draw, NamedTensors* t) {
+        [&](const Matrix& m, Draw& draw, NamedTensors* t) {
           const char* part = m.module.ends_with("k_proj") ? ".k_scale" : ".v_scale";
-          const bool has_scale = m.module.ends_with("k_proj") || m.module.ends_with("v_proj");
+          const bool has_scale = has_scales && (m.module.ends_with("k_proj") || m.module.ends_with("v_proj"));
           if (has_scale) {
             (*t)[m.module + part] = Tensor::FromValues(DType::kF32, {}, std::vector<double>{0.01});
           }
@@ -247,6 +247,12 @@ TEST(QuantizedModelopt, Caches) {
   constexpr auto kFloats = QuantizedUse::Kv::kFloats, kCheckpoint = QuantizedUse::Kv::kAsCheckpoint;
   const json eight = {{"kv_cache_scheme", {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}}}};
   EXPECT_TRUE(imported(eight, kCheckpoint).ok());
+  EXPECT_TRUE(imported(eight, kFloats, false).ok());
+  EXPECT_TRUE(Says(imported(eight, kCheckpoint, false),
+                   "missing tensors (2): model.layers.0.self_attn.k_scale (or "
+                   "model.layers.0.self_attn.k_proj.output_scale, model.layers.0.self_attn.k_proj.k_scale): the cache "
+                   "is to have this static scale; leave out --kv=checkpoint, or give --kv=f8e4m3, which makes scales "
+                   "of its own, model.layers.0.self_attn.v_scale (or "));
   const json four = {{"kv_cache_scheme", "NVFP4"}};
   EXPECT_TRUE(imported(four, kFloats).ok());
   EXPECT_TRUE(Says(imported(four, kCheckpoint), "a cache in nvfp4"));

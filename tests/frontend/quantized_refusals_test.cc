@@ -217,7 +217,9 @@ TEST(QuantizedRefusals, DamagedCheckpoints) {
   const std::string data = SharedData("quant");
   if (data.empty()) GTEST_SKIP() << "the shared test data is not there";
   const std::pair<const char*, std::vector<const char*>> cases[] = {
-      {"bad-bits-5", {"GPTQ bits 5 is not supported (2, 3, 4, 8)"}},
+      {"bad-bits-5",
+       {"GPTQ bits 5 is not supported (2, 3, 4, 8)",
+        "; also qweight of model.layers.0.mlp.down_proj has 64 rows, 5 bits would need 80"}},
       {"bad-group-size",
        {"group_size 96 does not divide in_features 256 of model.layers.0.self_attn.q_proj (scales hold 2 groups, 96 "
         "would need 3)"}},
@@ -239,6 +241,32 @@ TEST(QuantizedRefusals, DamagedCheckpoints) {
   EXPECT_TRUE(report.status.ok()) << report.status;
   ASSERT_EQ(report.warnings.size(), 1);
   EXPECT_TRUE(absl::StrContains(report.warnings[0].reason, "model.layers.0.self_attn.q_proj.scales[1, 7] is 0"));
+}
+
+// Symmetric weights tell which of the two versions stored their zero points.
+TEST(QuantizedRefusals, ZeroPointsOfTheOtherVersion) {
+  for (const bool is_v2 : {false, true}) {
+    for (const bool says_v2 : {false, true}) {
+      const TestFolder folder;
+      WritePacked(
+          {{"quant_method", "gptq"},
+           {"bits", 4},
+           {"group_size", 32},
+           {"sym", true},
+           {"checkpoint_format", says_v2 ? "gptq_v2" : "gptq"}},
+          [&](const Matrix& m, Draw& draw, NamedTensors* t) {
+            return PackGptq({.symmetric = true, .v2 = is_v2}, m, draw, t);
+          },
+          folder);
+      std::unique_ptr<Model> model;
+      const HfReport report = CheckHuggingFace(folder.path(), &model);
+      EXPECT_TRUE(report.status.ok()) << report.status;
+      ASSERT_EQ(report.warnings.size(), is_v2 == says_v2 ? 0 : 1);
+      if (is_v2 == says_v2) continue;
+      EXPECT_TRUE(absl::StrContains(report.warnings[0].reason, is_v2 ? "as they are (gptq_v2)" : "less one (gptq)"))
+          << report.warnings[0].reason;
+    }
+  }
 }
 
 // A folder whose config.json does not say that it is quantized.

@@ -208,6 +208,20 @@ TEST(Perplexity, ComparesWithABase) {
   EXPECT_EQ(alike->comparison->agreement, 1);
 }
 
+// A divergence is never negative, whatever is rounded off.
+TEST(Perplexity, DivergenceOfAlmostEqualModels) {
+  const std::vector<int32_t> ids = {0, 1, 0, 0, 0, 1, 0, 1, 1};
+  for (int i = 0; i < 64; ++i) {
+    const float shift = 0.37f * static_cast<float>(i);
+    TableExecutor base({LogitsOf(0.3f, 0), LogitsOf(0.8f, 0), LogitsOf(0.5f, 0)});
+    TableExecutor model({LogitsOf(0.3f, shift), LogitsOf(0.8f, shift), LogitsOf(0.5f, 0)});
+    const auto result = Perplexity(&model, ids, {.window = 3, .base = &base});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_GE(result->comparison->mean_kl, 0) << shift;
+    EXPECT_FALSE(std::signbit(result->comparison->mean_kl)) << shift;
+  }
+}
+
 TEST(Perplexity, RefusesBasesThatCannotBeCompared) {
   TableExecutor model({LogitsOf(0.5f, 0), LogitsOf(0.5f, 0), LogitsOf(0.5f, 0)});
   const std::vector<int32_t> ids = {0, 0, 0, 0};

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -20,7 +21,9 @@ namespace llmc {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // The unpacked archive.
 const std::string& GgufFolder() {
@@ -78,6 +81,7 @@ struct WrittenTensor {
   Shape shape;              // the last dim varies fastest
   uint32_t type = 0;        // 0: F32
   std::string format = {};  // the encoding of other types
+  int64_t zero_blocks = 0;  // so many at the front have scales of 0
 };
 
 // The bytes of a GGUF file: of random blocks, or with what they decode to.
@@ -152,7 +156,8 @@ class GgufWriter {
       for (int64_t i = 0; i < elements; i += format.superblock, block += format.superblock_bytes) {
         if (format.halves_at[0] < 0) *block = static_cast<uint8_t>(120 + Random() % 4);  // an exponent
         for (const int at : format.halves_at) {
-          const uint16_t half = FloatToHalf(0.0004F + 1e-6F * static_cast<float>(Random() % 256));
+          const bool is_zero = i < tensor.zero_blocks * format.superblock;
+          const uint16_t half = is_zero ? 0 : FloatToHalf(0.0004F + 1e-6F * static_cast<float>(Random() % 256));
           if (at >= 0) std::memcpy(block + at, &half, 2);
         }
         format.decode_superblock(block, numbers.data() + i);
@@ -269,6 +274,57 @@ TEST(GgufFiles, BlocksInSeveralFilesStayThere) {
     }
     fs::rename(folder + "/elsewhere", path(part));
   }
+}
+
+std::vector<WrittenTensor> ChangedExperts(const std::string& name, const std::function<void(WrittenTensor*)>& change) {
+  std::vector<WrittenTensor> tensors = ExpertTensors();
+  for (WrittenTensor& tensor : tensors) {
+    if (tensor.name == name) change(&tensor);
+  }
+  return tensors;
+}
+
+TEST(GgufFiles, CheckTellsOfScales) {
+  const std::string file = TempFolder() + "/scales.gguf";
+  const auto write = [&](const std::vector<WrittenTensor>& tensors) {
+    std::ofstream(file, std::ios::binary) << GgufWriter(false).Write(ExpertNumbers(), "qwen3moe", tensors);
+  };
+  write(ExpertTensors());
+  const CommandResult fine = RunLlmc({"check", file});
+  EXPECT_THAT(fine.out, HasSubstr("  quantized: blk.*.attn_k.weight (1): q4_k, 4.50 bits a weight, scales 0.0004"));
+  EXPECT_THAT(fine.out, Not(HasSubstr("warning")));
+  const auto zero = [](int64_t blocks) { return [blocks](WrittenTensor* tensor) { tensor->zero_blocks = blocks; }; };
+  write(ChangedExperts("blk.0.attn_k.weight", zero(2)));
+  const CommandResult text = RunLlmc({"check", file}), strict = RunLlmc({"check", file, "--strict", "--json"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("warning: blk.0.attn_k.weight: 2 of 128 blocks have a scale of zero, as block 0"));
+  EXPECT_THAT(text.out, HasSubstr("warning: blk.0.attn_k.weight: 2 outputs have weights of zero alone"));
+  EXPECT_EQ(strict.exit_code, 1);
+  EXPECT_EQ(strict.Json()["ok"], false);
+  EXPECT_EQ(strict.Json()["findings"].size(), 2);
+  // Of a vocabulary some rows may be of no token.
+  write(ChangedExperts("token_embd.weight", zero(2)));
+  EXPECT_THAT(RunLlmc({"check", file}).out, Not(HasSubstr("warning")));
+  // One expert of three, whose matrix has 256 blocks.
+  write(ChangedExperts("blk.0.ffn_up_exps.weight", zero(256)));
+  EXPECT_THAT(RunLlmc({"check", file}).out, HasSubstr("warning: blk.0.ffn_up_exps.weight, expert 0: "));
+}
+
+TEST(GgufFiles, ErrorsHaveTheNamesOfTheFile) {
+  const std::string file = TempFolder() + "/names.gguf";
+  const auto error_of = [&](const std::vector<WrittenTensor>& tensors) {
+    std::ofstream(file, std::ios::binary) << GgufWriter(false).Write(ExpertNumbers(), "qwen3moe", tensors);
+    return RunLlmc({"check", file}).err;
+  };
+  EXPECT_THAT(
+      error_of(ChangedExperts("blk.0.attn_q.weight", [](WrittenTensor* t) { t->name = "blk.0.attn_p.weight"; })),
+      AllOf(HasSubstr("the tensors do not fit the metadata"), HasSubstr("missing tensors (1): blk.0.attn_q.weight"),
+            HasSubstr("\"blk.0.attn_p.weight\"")));
+  EXPECT_THAT(error_of(ChangedExperts("blk.0.attn_k.weight",
+                                      [](WrittenTensor* t) {
+                                        t->shape = {64, 256};
+                                      })),
+              HasSubstr("blk.0.attn_k.weight is q4_k[64, 256], the metadata ask for [128, 256]"));
 }
 
 TEST(GgufFiles, CheckTellsHowTensorsAreStored) {

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "tests/tools/run_command.h"
 
 namespace llmc {
@@ -116,6 +117,16 @@ TEST(QuantizeCommand, DeviceNeedsATextAndAGpu) {
   EXPECT_FALSE(fs::exists(out));
 }
 
+TEST(QuantizeCommand, CalibrationIsUtf8) {
+  const std::string text = OutputPath("latin1.txt"), out = OutputPath("of-latin1");
+  std::ofstream(text, std::ios::binary) << "a caf\xe9 " << ReadFile(CalibrationText());
+  const CommandResult run =
+      RunLlmc({"quantize", kModel, "-o", out, "--scheme=awq", "--calibration", text, "--sample-tokens=64"});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.err, HasSubstr("latin1.txt: is not valid UTF-8 at byte 5; convert it to UTF-8"));
+  EXPECT_FALSE(fs::exists(out));
+}
+
 std::set<std::string> TemporaryFoldersIn(const std::string& folder) {
   std::set<std::string> found;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -128,7 +139,7 @@ std::set<std::string> TemporaryFoldersIn(const std::string& folder) {
 // A run that would take minutes, stopped when its folder is there.
 TEST(QuantizeCommand, AnInterruptLeavesNothing) {
   const std::string text = CalibrationText();
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     for (const std::string name : {"folder", "plan.bin"}) {
       const std::string folder = OutputPath("interrupted-" + std::to_string(signal) + name);
       fs::create_directory(folder);

@@ -64,6 +64,7 @@ class AutoRound : public QuantizedScheme {
         return "weight";
     }
   }
+  bool HasSignedScales() const override { return true; }
   std::string Name() const override {
     const std::string type = common.type == "int" ? "" : absl::StrCat(common.type, ", ");
     return absl::StrCat("AutoRound, ", type, common.bits, " bits");

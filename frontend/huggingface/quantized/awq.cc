@@ -20,6 +20,7 @@ class Awq : public QuantizedScheme {
     return (has_head || !module.is_head) && !IsListed(module.name, excluded);
   }
   std::string CodesOf(const LinearModule&) const override { return form.codes; }
+  bool HasSignedScales() const override { return true; }
   std::string Name() const override { return "AWQ, 4 bits"; }
   std::string EncodingOf(const LinearModule& module, DType scale) const override {
     return hf::EncodingOf(form, module, scale);

@@ -68,6 +68,7 @@ class CompressedTensors : public QuantizedScheme {
   std::string format;
 
   bool Covers(const LinearModule& module) const override { return GroupOf(module) != nullptr; }
+  bool HasSignedScales() const override { return true; }
   std::string Name() const override { return absl::StrCat("compressed-tensors, ", format); }
   std::optional<KvCacheSpec> KvCache() const override { return kv_cache; }
   std::optional<ActivationSpec> ActivationOf(const LinearModule& module) const override {

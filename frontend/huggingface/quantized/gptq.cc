@@ -43,6 +43,7 @@ class Gptq : public QuantizedScheme {
     return is_listed && FormOf(module.name).has_value();
   }
   std::string CodesOf(const LinearModule&) const override { return "qweight"; }
+  bool HasSignedScales() const override { return true; }
   std::string Name() const override { return absl::StrCat("GPTQ, ", form.bits, " bits"); }
 
   std::string EncodingOf(const LinearModule& module, DType scale) const override {

@@ -29,6 +29,7 @@ class Mlx : public QuantizedScheme {
   }
   std::string CodesOf(const LinearModule&) const override { return "weight"; }
   std::string NameOfStacks() const override { return "switch_mlp"; }
+  bool HasSignedScales() const override { return true; }
   std::string Name() const override { return absl::StrCat("MLX, ", common.bits, " bits"); }
   std::string EncodingOf(const LinearModule& module, DType scale) const override {
     return Text(SettingOf(module), module.in, DTypeName(scale));

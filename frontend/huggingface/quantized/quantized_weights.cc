@@ -6,6 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "files/random_source.h"
 #include "frontend/huggingface/quantized/forms.h"
@@ -164,16 +166,25 @@ Value* QuantizedWeights::KvScale(bool is_needed, const std::string& name,
   Value* scale = nullptr;
   for (const auto& [module, part] : places) {
     PartReader reader(&weights_, &b_, &shared_, module, name);
-    const bool is_missing =
-        is_needed && scale == nullptr && module == places.back().first && part == places.back().second;
-    if (!reader.Has(part) && !is_missing) continue;
+    if (!reader.Has(part)) continue;
     if (!is_needed || scale != nullptr) {
       reader.IgnoreActivationScale(part, "keys and values are cached as they are (--kv=checkpoint)");
       continue;
     }
     scale = reader.AsF32(reader.OneScale(part));
   }
-  return scale;
+  if (scale != nullptr || !is_needed) return scale;
+  const auto name_of = [](const auto& place) { return absl::StrCat(place.first, ".", place.second); };
+  const auto add_name = [&](std::string* out, const auto& place) { *out += name_of(place); };
+  const std::string others = absl::StrJoin(absl::MakeConstSpan(places).subspan(1), ", ", add_name);
+  const std::string remedy = said_kv_scale_is_missing_
+                                 ? ""
+                                 : ": the cache is to have this static scale; leave out --kv=checkpoint, or give "
+                                   "--kv=f8e4m3, which makes scales of its own";
+  said_kv_scale_is_missing_ = true;
+  const std::string first = name_of(places[0]);
+  weights_.ComplainOfMissing(first, absl::StrCat(first, " (or ", others, ")", remedy));
+  return weights_.AddNothing(absl::StrCat(name, ".", places[0].second), {DType::kF32, {}});
 }
 
 std::optional<LinearWeight> QuantizedWeights::AddStacked(const std::string& name, const std::string& fused,

@@ -76,6 +76,7 @@ class QuantizedWeights {
   Builder& b_;
   QuantizedInputs inputs_;
   SharedParts shared_;
+  bool said_kv_scale_is_missing_ = false;  // with what to do then
 };
 
 }  // namespace llmc::hf

@@ -104,6 +104,9 @@ class QuantizedScheme {
   // down_proj, which Read reads with `experts`.
   virtual std::string NameOfStacks() const { return ""; }
 
+  // Whether scales of integers may be negative: those that make the number of the largest magnitude the lowest code, as
+  // MLX's and AutoRound's do, which stores symmetric weights in the formats of other programs, too.
+  virtual bool HasSignedScales() const { return false; }
   virtual std::optional<ActivationSpec> ActivationOf(const LinearModule& /*module*/) const { return std::nullopt; }
   virtual std::optional<KvCacheSpec> KvCache() const { return std::nullopt; }
   // "GPTQ, 4 bits", for reports.

@@ -40,7 +40,7 @@ bool CheckGroups(const LinearModule& module, int64_t group, int64_t groups, Part
 
 // Whether no zero point has to be kept, which is so of symmetric quantization. Shapes that do not fit are complaints
 // of who declares them.
-bool HasMiddleZeros(const LinearModule& module, const GptqForm& form, int64_t groups, PartReader& reader) {
+bool HasMiddleZeros(const LinearModule& module, const GptqForm& form, int64_t groups, const PartReader& reader) {
   const Tensor* zeros = reader.Find("qzeros");
   if (zeros == nullptr) return true;
   const bool fits = zeros->dtype() == DType::kI32 && zeros->shape() == Shape{groups, module.out * form.bits / 32};
@@ -57,6 +57,21 @@ bool HasMiddleZeros(const LinearModule& module, const GptqForm& form, int64_t gr
     }
   }
   return true;
+}
+
+// Symmetric weights whose zero points would all be in the middle by the other version's rule were most likely stored by
+// that.
+void WarnOfOtherVersion(const LinearModule& module, const GptqForm& form, int64_t groups, PartReader& reader) {
+  GptqForm other = form;
+  other.stores_zero_less_one = !form.stores_zero_less_one;
+  if (!HasMiddleZeros(module, other, groups, reader)) return;
+  const bool is_first = form.stores_zero_less_one;
+  reader.weights().WarnOfSetting(
+      "checkpoint_format", reader.NameOf("qzeros"),
+      absl::StrCat("the weights are said to be symmetric, but all zero points of ", reader.NameOf("qzeros"),
+                   " are one ", is_first ? "above" : "below", " the middle of the codes: they are most likely stored ",
+                   is_first ? "as they are (gptq_v2)" : "less one (gptq)", ", and the format that config.json says, ",
+                   is_first ? "gptq" : "gptq_v2", ", is the wrong one"));
 }
 
 // Tools write a bias of zeros where the model has none.
@@ -110,6 +125,7 @@ EncodedParts ReadGptqWords(const GptqForm& form, const LinearModule& module, Par
                      : nullptr;
   IgnoreZeroBias(reader);
   const bool is_signed = form.is_symmetric && HasMiddleZeros(module, form, groups, reader);
+  if (form.is_symmetric && !is_signed) WarnOfOtherVersion(module, form, groups, reader);
   EncodedParts parts = {.order = order};
   const int64_t middle = int64_t{1} << (form.bits - 1);
   Unpack codes = {.x = packed, .index = order, .bits = form.bits, .axis = 0, .across = 32 % form.bits != 0};
