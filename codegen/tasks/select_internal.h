@@ -119,8 +119,8 @@ Calls SelectLatentAttention(const KernelBody& body, const ProgramScope& scope);
 // select_rope.cc: adds the constants of kernels that rotate, and threads. `beside`: what they read besides heads.
 void AddRope(const Value* inv_freq, int64_t head_dim, bool interleaved, const std::vector<const Value*>& beside,
              KernelCall* call);
-// Of a call that rotates queries, and beside them keys, which it writes to the cache with values: the task of heads that
-// turn.
+// Of a call that rotates queries, and beside them keys, which it writes to the cache with values: the task of heads
+// that turn.
 void AddTurningOfHeads(const KernelCall& call, KernelCall::Task* task);
 // select_experts.cc: of kernels that route.
 std::optional<Misfit> RouteMisfit(const Node& route);
