@@ -381,29 +381,5 @@ TEST(QuantizedAwq, SettingsInAFileOfTheirOwn) {
   ExpectLogitsOf(floats.path(), folder.path());
 }
 
-TEST(QuantizedCompressedTensors, UnderItsOlderKey) {
-  const auto pack = [](const Matrix& m, Draw& draw, NamedTensors* t) {
-    Tensor codes(DType::kI8, {m.out, m.in}), scales(DType::kBF16, {m.out, 1});
-    for (int64_t i = 0; i < scales.size(); ++i) scales.SetFloat(i, draw.Scale());
-    std::vector<float> numbers;
-    for (int64_t i = 0; i < codes.size(); ++i) {
-      codes.SetInt(i, draw.Below(17) - 8);
-      numbers.push_back(static_cast<float>(static_cast<double>(codes.GetInt(i)) * scales.GetFloat(i / m.in)));
-    }
-    (*t)[m.module + ".weight"] = codes;
-    (*t)[m.module + ".weight_scale"] = scales;
-    return numbers;
-  };
-  const json group = {{"targets", {"Linear"}},
-                      {"weights", {{"num_bits", 8}, {"type", "int"}, {"symmetric", true}, {"strategy", "channel"}}}};
-  json config = SmallConfig();
-  config["compression_config"] = {
-      {"format", "int-quantized"}, {"ignore", {"lm_head"}}, {"config_groups", {{"group_0", group}}}};
-  const TestFolder folder, floats;
-  WriteFolder(floats, SmallConfig(), WritePacked({}, pack, folder));
-  folder.Write("config.json", config.dump());
-  ExpectLogitsOf(floats.path(), folder.path());
-}
-
 }  // namespace
 }  // namespace llmc
