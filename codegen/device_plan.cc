@@ -37,7 +37,7 @@ namespace llmc {
 namespace {
 
 // Programs for steps of one token of up to so many sequences.
-constexpr int64_t kDecodeBatches[] = {1, 2, 4, 8, kFewEncodedGemmRows, kEncodedGemmMost, 256};
+constexpr int64_t kDecodeBatches[] = {1, 2, 4, 8, 32, 64, 128, 256}, kMostDecodeBatch = 256;
 
 // Rows up to which products with encoded weights have kernels of their own, the fewest first; none where there are no
 // such products, or all are decoded to memory.
@@ -48,6 +48,21 @@ std::set<int64_t> RowsOfCodes(const Step& step, const Target& target) {
     if (target.wgmma && encoding != nullptr) rows.insert({kMaxEncodedGemmRows, MostRowsInRegisters(*encoding->format)});
   }
   return rows;
+}
+
+// Numbers of rows over 8 up to which products have kernels of their own, each of which is a program: of codes, if there
+// are any, else of elements of 16 bits.
+std::set<int64_t> RowsOfKernels(const Step& step, const Target& target) {
+  bool has_codes = false, has_elements = false;
+  for (const auto& node : step.block.nodes) {
+    if (!Is<Linear>(node.get())) continue;
+    const TensorType& weight = node->operands[1]->type;
+    has_codes = has_codes || weight.encoding != nullptr;
+    has_elements = has_elements || (weight.encoding == nullptr && DTypeBits(weight.dtype) == 16);
+  }
+  if (!target.wgmma || !(has_codes || has_elements)) return {};
+  if (has_codes) return {kFewEncodedGemmRows, kEncodedGemmMost};
+  return {kFewStreamedRows, kMaxStreamedElementRows};
 }
 
 // Whether every size of a task is one that a plan can hold.
@@ -85,10 +100,10 @@ std::vector<ProgramScope> ProgramScopes(const Model& model, const Step& step, co
   }
   std::vector<ProgramScope> scopes;
   const std::set<int64_t> rows_of_codes = RowsOfCodes(step, target);
+  const std::set<int64_t> rows = RowsOfKernels(step, target);
   for (const int64_t batch : kDecodeBatches) {
     if (most == 0) break;
-    if ((batch == kFewEncodedGemmRows || batch == kEncodedGemmMost) && rows_of_codes.empty())
-      continue;  // of codes alone
+    if (batch > kMaxGemvRows && batch < kMostDecodeBatch && !rows.contains(batch)) continue;
     ProgramScope scope = all;
     scope.decode = std::min(batch, most);
     for (const std::string& symbol : symbols) scope.bounds[symbol] = scope.decode;

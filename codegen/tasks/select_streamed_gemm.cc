@@ -1,4 +1,4 @@
-// Products of few rows of codes of 8 bits, as calls of kernels/linear/streamed_gemm.cuh.
+// Products of few rows of elements of 16 bits, or of codes of 8 bits, as calls of kernels/linear/streamed_gemm.cuh.
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/product_parts.h"
 #include "codegen/tasks/select_internal.h"
@@ -13,9 +13,15 @@ constexpr int64_t kStreamedScaleBlock = 128;  // terms, and rows of the weight, 
 // One block on each multiprocessor, with all that it has.
 constexpr int kStreamedSharedBytes = 220 * 1024;
 
+// Of elements GEMV is as fast up to so many rows (H200).
+constexpr int64_t kFewElementRows = 4;
+
 StreamedGemmLayout StreamedLayoutOf(const ProductParts& parts) {
   return {.tokens = StreamedGemmLayout::TokensOf(parts.most_rows)};
 }
+
+// Of either factor.
+int64_t RowBytesOf(const ProductParts& parts) { return parts.k * DTypeBits(parts.weight.codes->type.dtype) / 8; }
 
 // Of the weight, that are copied at once: of pairs of a head, no more than half of it.
 int64_t BoxRowsOf(const ProductParts& parts) {
@@ -37,20 +43,23 @@ std::optional<Misfit> StreamedScalesMisfit(const WeightParts& weight) {
   return x_has_blocks == has_blocks && fits ? std::nullopt : std::optional(misfit);
 }
 
-std::optional<Misfit> StreamedFactorsMisfit(const ProductParts& parts) {
-  const WeightParts& weight = parts.weight;
-  if (weight.superblock != nullptr || weight.is_dense() || weight.x.codes == nullptr) {
-    return Misfit{"a factor of elements or of superblocks", "codes of 8 bits of both"};
+std::optional<Misfit> StreamedCodesMisfit(const WeightParts& weight) {
+  if (weight.superblock != nullptr || weight.x.codes == nullptr) {
+    return Misfit{"one factor of elements, or of superblocks", "codes of 8 bits of both, or elements"};
   }
   const DType x = weight.x.codes->type.dtype, codes = weight.codes->type.dtype;
   const bool fits =
       DTypeBits(x) == 8 && DTypeBits(codes) == 8 && IsFloat(x) == IsFloat(codes) && weight.format->packed_bits == 0;
   if (!fits) return Misfit{absl::StrCat(DTypeName(x), " by ", DTypeName(codes)), "codes of 8 bits of both"};
-  if (parts.k * DTypeBits(codes) % 128 != 0) {
+  return StreamedScalesMisfit(weight);
+}
+
+std::optional<Misfit> StreamedFactorsMisfit(const ProductParts& parts) {
+  if (DTypeBits(parts.dtype) != 16) return Misfit{std::string(DTypeName(parts.dtype)), "f16 or bf16"};
+  if (RowBytesOf(parts) % 16 != 0) {
     return Misfit{absl::StrCat(parts.k, " terms"), "rows of multiples of 16 bytes"};
   }
-  if (DTypeBits(parts.dtype) != 16) return Misfit{std::string(DTypeName(parts.dtype)), "f16 or bf16"};
-  return StreamedScalesMisfit(weight);
+  return parts.weight.is_dense() ? std::nullopt : StreamedCodesMisfit(parts.weight);
 }
 
 // Boxes of rows have the first halves of pairs, others the second ones.
@@ -70,7 +79,7 @@ std::optional<Misfit> StreamedPairsMisfit(const ProductParts& parts) {
 // Measured on an H100 with the layers of Llama-3.1-8B. GEMV is as fast for integers up to its most rows, and for one
 // row with no more terms than columns. Of more rows residuals are added, and heads turned, by kernels behind it; gates
 // of many are faster by warpgroup_matmul.
-std::optional<Misfit> StreamedRowsMisfit(const ProductParts& parts) {
+std::optional<Misfit> StreamedCodedRowsMisfit(const ProductParts& parts) {
   const bool of_integers = !IsFloat(parts.weight.codes->type.dtype);
   if (of_integers && parts.most_rows <= kMaxGemvRows) return Misfit{"few rows of integers", "more, or floats"};
   if (parts.most_rows == 1 && parts.k <= parts.n) return Misfit{"one row and no more terms than columns", "more rows"};
@@ -80,6 +89,19 @@ std::optional<Misfit> StreamedRowsMisfit(const ProductParts& parts) {
   constexpr int64_t kMostGated = 32;
   if (parts.silu_mul && parts.most_rows > kMostGated) {
     return Misfit{"a gate of many rows", absl::StrCat("up to ", kMostGated)};
+  }
+  return std::nullopt;
+}
+
+// Elements take twice the time, beside which x and the ends of tiles count half as much.
+std::optional<Misfit> StreamedRowsMisfit(const ProductParts& parts) {
+  if (!parts.weight.is_dense()) return StreamedCodedRowsMisfit(parts);
+  if (parts.most_rows <= kFewElementRows || parts.most_rows > kMaxStreamedElementRows) {
+    return Misfit{absl::StrCat("up to ", parts.most_rows, " rows of elements"),
+                  absl::StrCat("up to ", kFewElementRows + 1, " to ", kMaxStreamedElementRows)};
+  }
+  if (parts.most_rows > kMaxGemvRows && parts.qkv.has_value()) {
+    return Misfit{"heads", absl::StrCat("them of up to ", kMaxGemvRows, " rows")};
   }
   return std::nullopt;
 }
@@ -99,9 +121,14 @@ Calls SelectStreamedGemm(const KernelBody& body, const ProgramScope& scope) {
   const int grid = scope.target.sms;
   KernelCall call{.header = "linear/streamed_gemm", .threads = StreamedGemmLayout::kThreads, .pdl = true};
   call.function = absl::StrCat("StreamedGemm", EpilogueName(parts));
-  call.types = {{"T", DeviceType(parts.dtype)},         {"Out", DeviceType(parts.out->type.dtype)},
-                {"A", DeviceType(weight.x.codes)},      {"B", DeviceType(weight.codes)},
-                {"ScaleA", DeviceType(weight.x.scale)}, {"Scale", DeviceType(weight.scale)}};
+  const Value* const x = weight.is_dense() ? parts.x : weight.x.codes;
+  call.types = {{"T", DeviceType(parts.dtype)},
+                {"Out", DeviceType(parts.out->type.dtype)},
+                {"A", DeviceType(x)},
+                {"B", DeviceType(weight.codes)}};
+  if (!weight.is_dense()) {
+    call.types.insert(call.types.end(), {{"ScaleA", DeviceType(weight.x.scale)}, {"Scale", DeviceType(weight.scale)}});
+  }
   call.constants = {{"kIn", parts.k},
                     {"kOut", ColumnsOf(parts)},
                     {"kTokens", layout.tokens},
@@ -111,13 +138,12 @@ Calls SelectStreamedGemm(const KernelBody& body, const ProgramScope& scope) {
                     {"kGrid", grid},
                     {"kSharedBytes", kStreamedSharedBytes}};
   const std::string map = "const __grid_constant__ llmc::TileMap";
-  const int64_t row_bytes = parts.k * DTypeBits(weight.codes->type.dtype) / 8;
+  const int64_t row_bytes = RowBytesOf(parts);
   call.params = {Out(parts.out, "out"),
-                 {map, "x", KernelArg::OfTiles(weight.x.codes, Size(parts.rows), row_bytes, layout.XBoxRows())},
-                 {map, "weight", KernelArg::OfTiles(weight.codes, Size(parts.n), row_bytes, BoxRowsOf(parts))},
-                 In(weight.scale, "weight_scale"),
-                 In(weight.x.scale, "x_scale")};
-  call.arguments = "out, x, weight, {weight_scale, x_scale}";
+                 {map, "x", KernelArg::OfTiles(x, Size(parts.rows), row_bytes, layout.XBoxRows())},
+                 {map, "weight", KernelArg::OfTiles(weight.codes, Size(parts.n), row_bytes, BoxRowsOf(parts))}};
+  if (!weight.is_dense()) call.AddParams({In(weight.scale, "weight_scale"), In(weight.x.scale, "x_scale")});
+  call.arguments = absl::StrCat("out, x, weight, ", weight.is_dense() ? "{}" : "{weight_scale, x_scale}");
   for (const std::string& argument : AddEpilogue(parts, &call)) absl::StrAppend(&call.arguments, ", ", argument);
   call.params.push_back(Count(parts.rows, "tokens"));
   const int64_t partials = int64_t{grid} * 2 * StreamedGemmLayout::kRows * layout.tokens * 4;

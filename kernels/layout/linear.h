@@ -308,8 +308,9 @@ struct WarpgroupMatMulLayout {
     return 1024 + stages * StageBytes() + MathThreads() / 32 * kStoreBytes;
   }
 };
-// Few rows of x and a weight that is the left operand as it lies in memory (streamed_gemm.cuh).
-constexpr int kMaxStreamedRows = 128;
+// Few rows of x and a weight that is the left operand as it lies in memory (streamed_gemm.cuh). Of elements of 16 bits
+// cuBLASLt is faster beyond the last number (H200).
+constexpr int kFewStreamedRows = 32, kMaxStreamedRows = 128, kMaxStreamedElementRows = 64;
 
 struct StreamedGemmLayout {
   int tokens;  // rows of x in a tile
@@ -322,7 +323,7 @@ struct StreamedGemmLayout {
 
   // The number of rows of x, at the most, that a kernel for up to `rows` has in a tile.
   LLMC_HOST_DEVICE static constexpr int TokensOf(i64 rows) {
-    return rows <= 8 ? 8 : rows <= 32 ? 32 : rows <= 64 ? 64 : 128;
+    return rows <= 8 ? 8 : rows <= kFewStreamedRows ? kFewStreamedRows : rows <= 64 ? 64 : 128;
   }
   // Of x that are copied at once: the same for all tiles of a kernel.
   LLMC_HOST_DEVICE constexpr int XBoxRows() const { return tokens < 64 ? tokens : 64; }

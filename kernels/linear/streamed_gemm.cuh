@@ -1,5 +1,5 @@
-// out[m, n] = sum over k of x[m, k] * weight[n, k] for few rows m, of codes of 8 bits, whose scales are those of all,
-// of rows and columns, or of blocks of 128. With the epilogues of GEMV; for sm_90a.
+// out[m, n] = sum over k of x[m, k] * weight[n, k] for few rows m, of elements of 16 bits, or of codes of 8 bits, whose
+// scales are those of all, of rows and columns, or of blocks of 128. With the epilogues of GEMV; for sm_90a.
 //
 // Such a product takes the time in which the weight comes from memory. The weight is the left operand of products of
 // warpgroups, which has 64 rows, and x the right one, which has as few as there are: a tile is 128 rows of the weight
@@ -60,9 +60,9 @@ struct StreamedWalk {
   }
 };
 
-// C::T: what sums are rounded to, f16 or bf16.  C::A, C::B: of the codes of x and of the weight.  C::kIn: k.  C::kOut:
-// columns of the result.  C::kScaleA, C::kScale: PartKinds, both or neither kOfBlocks.  C::kBoxRows: of the weight that
-// are copied at once.  C::kGrid: blocks of the launch.  C::kSharedBytes.
+// C::T: what sums are rounded to, f16 or bf16.  C::A, C::B: of the codes of x and of the weight, or T.  C::kIn: k.
+// C::kOut: columns of the result.  C::kScaleA, C::kScale: PartKinds, both or neither kOfBlocks; kNoPart: elements.
+// C::kBoxRows: of the weight that are copied at once.  C::kGrid: blocks of the launch.  C::kSharedBytes.
 // And what the epilogue says.  kTokens: rows of x, at the most.
 template <class C, class Context, class Epilogue, int kTokens>
 struct StreamedGemmBody {
@@ -71,15 +71,17 @@ struct StreamedGemmBody {
   using Factors = StreamedFactors<C>;
   static constexpr L kLayout = {kTokens};
   static constexpr int kBlocks = kTokens / 8, kStages = kLayout.Stages(C::kSharedBytes);
-  static constexpr bool kSumsOfStages = kIsFloatType<typename C::B>;
+  static constexpr int kBytes = sizeof(typename C::B);
+  static constexpr bool kSumsOfStages = kIsFloatType<typename C::B> && kBytes == 1;
   static constexpr bool kScalesStages = C::kScale == kOfBlocks;
-  static constexpr int kChunks = (C::kIn + L::kRowBytes - 1) / L::kRowBytes;
+  static constexpr int kChunks = (C::kIn * kBytes + L::kRowBytes - 1) / L::kRowBytes;
   using Sum = typename WarpgroupSum<kIsFloatType<typename C::B>>::Type;
   using Sums = Sum[kBlocks][4];
   using Segment = StreamedSegment;
   using Walk = StreamedWalk<kChunks>;
   static_assert(kIsFloatType<typename C::A> == kIsFloatType<typename C::B>, "A, B: both are floats or integers");
-  static_assert(sizeof(typename C::A) == 1 && sizeof(typename C::B) == 1, "A, B: bytes");
+  static_assert(sizeof(typename C::A) == kBytes && (kBytes == 1 || kSame<typename C::A, typename C::B>),
+                "A, B: bytes, or elements of one type");
   static_assert(kScalesStages == (C::kScaleA == kOfBlocks) && (kSumsOfStages || !kScalesStages),
                 "kScale, kScaleA: both of blocks of floats of 8 bits, or neither");
   static_assert(C::kGrid * 8 <= kCounterBytes, "kGrid: blocks have counters");

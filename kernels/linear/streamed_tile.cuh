@@ -6,7 +6,7 @@ namespace llmc {
 
 // The scales of both factors: C::ScaleA, of x, and C::Scale, of the weight, of kinds C::kScaleA and C::kScale.
 template <class C>
-struct StreamedFactors {
+struct ScalesOfFactors {
   const typename C::Scale* scale;
   const typename C::ScaleA* scale_a;
 
@@ -27,6 +27,14 @@ struct StreamedFactors {
     return ToFloat(scale_a[C::kScaleA == kOfColumns ? token : 0]);
   }
 };
+
+// Factors that are elements.
+struct NoScales {
+  __device__ __forceinline__ float OfRow(int) const { return 1.0f; }
+  __device__ __forceinline__ float OfToken(int) const { return 1.0f; }
+};
+template <class C>
+using StreamedFactors = typename Choose<C::kScale == kNoPart, NoScales, ScalesOfFactors<C>>::Type;
 
 // 128 rows of the weight, 64 of each of two warpgroups. Where two columns of the product make one of the result, the
 // first warpgroup has the first ones.

@@ -1,5 +1,5 @@
-// Products of few rows of two factors of 8 bits (kernels/linear/streamed_gemm.cuh) with what is fused to them, on a
-// GPU, against the evaluator.
+// Products of few rows of two factors of 8 bits, or of elements of 16 (kernels/linear/streamed_gemm.cuh), with what is
+// fused to them, on a GPU, against the evaluator.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,16 +7,23 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/dtype.h"
 #include "ir/text.h"
+#include "kernels/layout/linear.h"
 #include "tests/gpu/quantized_numbers.h"
 
 namespace llmc {
 namespace {
 
-struct CodedFactors {
-  std::string x, weight;  // encodings
+struct StreamedFactors {
+  std::string x, weight;      // encodings; of elements the type
+  std::string type = "bf16";  // of sums
+
+  bool are_elements() const { return weight == type; }
 };
-const CodedFactors kCodedFactors[] = {
+const StreamedFactors kFactors[] = {
+    {"bf16", "bf16"},
+    {"f16", "f16", "f16"},
     {"f8e4m3 per=token scale=f32", "f8e4m3 per=channel scale=f32"},
     {"f8e5m2 per=token scale=f32", "f8e4m3 per=tensor scale=f32"},
     {"f8e4m3 group=128 scale=f32", "f8e4m3 block=128x128 scale=f32"},
@@ -24,62 +31,74 @@ const CodedFactors kCodedFactors[] = {
     {"int8 per=tensor scale=f32", "int8 per=channel scale=f32"},
 };
 
-// A factor: its declarations, with a symbol in place of the rows of x, and its tensors.
-struct CodedFactor {
-  std::string declared;
+// A factor: its declarations, with a symbol in place of the rows of x, and its tensors; how a step makes numbers of
+// codes, and what they are called then.
+struct Factor {
+  std::string declared, made, numbers;
   NamedTensors tensors;
 };
-CodedFactor FactorOf(const std::string& as, const std::string& name, int64_t rows, int64_t columns,
-                     const std::string& symbol, uint64_t seed) {
+Factor FactorOf(const StreamedFactors& factors, const std::string& name, int64_t rows, int64_t columns,
+                const std::string& symbol, uint64_t seed) {
+  const std::string as = name == "x" ? factors.x : factors.weight;
+  const std::string shape_text = absl::StrCat("[", symbol.empty() ? absl::StrCat(rows) : symbol, ", ", columns, "]");
+  if (factors.are_elements()) {
+    const DType dtype = *ParseDType(factors.type);
+    return {.declared = absl::StrCat("%", name, ": ", factors.type, shape_text),
+            .numbers = absl::StrCat("%", name),
+            .tensors = {{name, RandomFloats(dtype, {rows, columns}, seed)}}};
+  }
   const auto* e = *ParseEncoding(as);
   const DType codes = e->format->codes;
   TensorType scales = e->ComponentType(1, {Dim(rows), Dim(columns)});
   Shape shape;
   for (const Dim& dim : scales.shape) shape.push_back(dim.value());
-  CodedFactor factor;
+  Factor factor = {.made = absl::StrCat("  %", name, "n = encode %", name, ", %s", name, " {as = \"", as,
+                                        "\", to = ", factors.type, "}\n"),
+                   .numbers = absl::StrCat("%", name, "n")};
   factor.tensors = {
       {name, IsFloat(codes) ? RandomFloats(codes, {rows, columns}, seed) : Any(codes, {rows, columns}, seed)},
       {"s" + name, Powers(scales.dtype, shape, seed + 1)}};
   if (!symbol.empty() && scales.rank() > 0) scales.shape[0] = Dim::Symbol(symbol);
-  factor.declared = absl::StrCat("%", name, ": ", NameOf(codes), "[", symbol.empty() ? absl::StrCat(rows) : symbol,
-                                 ", ", columns, "], %s", name, ": ", scales.ToString());
+  factor.declared = absl::StrCat("%", name, ": ", NameOf(codes), shape_text, ", %s", name, ": ", scales.ToString());
   return factor;
 }
 
-DeviceCase FusedCase(const CodedFactors& factors, const Sizes& s, int64_t bound) {
-  const CodedFactor x = FactorOf(factors.x, "x", s.m, s.k, "M", 1), w = FactorOf(factors.weight, "w", s.n, s.k, "", 3),
-                    g = FactorOf(factors.weight, "g", 2 * s.n, s.k, "", 5);
+DeviceCase FusedCase(const StreamedFactors& factors, const Sizes& s, int64_t bound) {
+  const Factor x = FactorOf(factors, "x", s.m, s.k, "M", 1), w = FactorOf(factors, "w", s.n, s.k, "", 3),
+               g = FactorOf(factors, "g", 2 * s.n, s.k, "", 5);
   DeviceCase c = {.text = absl::StrReplaceAll(R"(model m
 dim M <= BOUND
-weight @b: bf16[N] = "f#b"
-step main(INPUTS, %y: bf16[M, N]) {
-  %l = encode %x, %sx {as = "FX", to = bf16}
-  %r = encode %w, %sw {as = "FW", to = bf16}
-  %plain = linear %l, %r {transpose_rhs = true}
-  %p0 = linear %l, %r {transpose_rhs = true}
+weight @b: TYPE[COLUMNS] = "f#b"
+step main(INPUTS, %y: TYPE[M, COLUMNS]) {
+MADE  %plain = linear LEFT, RIGHT {transpose_rhs = true}
+  %p0 = linear LEFT, RIGHT {transpose_rhs = true}
   %added = add %y, %p0
-  %p1 = linear %l, %r {transpose_rhs = true}
+  %p1 = linear LEFT, RIGHT {transpose_rhs = true}
   %biased = add %p1, @b
-  %rg = encode %g, %sg {as = "FW", to = bf16}
-  %both = linear %l, %rg {transpose_rhs = true}
+  %both = linear LEFT, GATES {transpose_rhs = true}
   %gated = silu_mul %both
   return "plain" = %plain, "added" = %added, "biased" = %biased, "gated" = %gated
 }
 )",
                                               {{"INPUTS", absl::StrCat(x.declared, ", ", w.declared, ", ", g.declared)},
+                                               {"MADE", absl::StrCat(x.made, w.made, g.made)},
+                                               {"LEFT", x.numbers},
+                                               {"RIGHT", w.numbers},
+                                               {"GATES", g.numbers},
                                                {"BOUND", absl::StrCat(bound)},
-                                               {"FX", factors.x},
-                                               {"FW", factors.weight},
-                                               {"N", absl::StrCat(s.n)}}),
+                                               {"TYPE", factors.type},
+                                               {"COLUMNS", absl::StrCat(s.n)}}),
                   .inputs = x.tensors,
                   .dims = {{"M", s.m}},
-                  .tolerance = FusedTolerance("bf16")};
-  for (const CodedFactor* factor : {&w, &g}) c.inputs.insert(factor->tensors.begin(), factor->tensors.end());
-  c.inputs["y"] = RandomFloats(DType::kBF16, {s.m, s.n}, 7, 4);
+                  .tolerance = FusedTolerance(factors.type)};
+  if (factors.are_elements() && bound > kMaxGemvRows && bound <= kMaxStreamedElementRows)
+    c.in_code = "StreamedGemmSiluMul";
+  for (const Factor* factor : {&w, &g}) c.inputs.insert(factor->tensors.begin(), factor->tensors.end());
+  c.inputs["y"] = RandomFloats(*ParseDType(factors.type), {s.m, s.n}, 7, 4);
   return c;
 }
 
-class StreamedProducts : public ::testing::TestWithParam<CodedFactors> {};
+class StreamedProducts : public ::testing::TestWithParam<StreamedFactors> {};
 
 // Of all numbers of rows for which the kernel has tiles of their own; parts of tiles and of stages, one tile for many
 // blocks, and tiles that end within blocks' parts.
@@ -105,11 +124,14 @@ double RootMeanSquare(const Tensor& tensor) {
   return std::sqrt(squares / static_cast<double>(tensor.size()));
 }
 
-// Divides the scales of a factor so that its numbers are of the size 1 / sqrt(terms).
-void Shrink(const std::string& name, double terms, CodedFactor* factor) {
-  Tensor& scale = factor->tensors.at("s" + name);
-  const double size = RootMeanSquare(factor->tensors.at(name)) * RootMeanSquare(scale) * std::sqrt(terms);
-  for (int64_t i = 0; i < scale.size(); ++i) scale.SetFloat(i, static_cast<float>(scale.GetFloat(i) / size));
+// Divides the scales of a factor, or its elements, so that its numbers are of the size 1 / sqrt(terms).
+void Shrink(const std::string& name, double terms, Factor* factor) {
+  const auto scales = factor->tensors.find("s" + name);
+  Tensor& numbers = factor->tensors.at(name);
+  Tensor& divided = scales != factor->tensors.end() ? scales->second : numbers;
+  const double of_scales = scales != factor->tensors.end() ? RootMeanSquare(scales->second) : 1;
+  const double size = RootMeanSquare(numbers) * of_scales * std::sqrt(terms);
+  for (int64_t i = 0; i < divided.size(); ++i) divided.SetFloat(i, static_cast<float>(divided.GetFloat(i) / size));
 }
 
 // Queries, keys and values: the keys and values show in the attention that reads them. Each token is of a sequence with
@@ -128,18 +150,15 @@ TEST_P(StreamedProducts, TurnHeads) {
         lens.push_back(pos.back() + 1);
         pages.insert(pages.end(), {i, 15});
       }
-      CodedFactor x = FactorOf(GetParam().x, "x", rows, 512, "M", 1),
-                  w = FactorOf(GetParam().weight, "w", 8 * head, 512, "", 3);
+      Factor x = FactorOf(GetParam(), "x", rows, 512, "M", 1), w = FactorOf(GetParam(), "w", 8 * head, 512, "", 3);
       Shrink("x", 512, &x);
       Shrink("w", 1, &w);
       DeviceCase c = {.text = absl::StrReplaceAll(R"(model m
 dim M <= BOUND
 weight @f: f32[HALF] = "f#f"
-state @kv: paged[16, 16] {k: bf16[2, HEAD], v: bf16[2, HEAD]}
+state @kv: paged[16, 16] {k: TYPE[2, HEAD], v: TYPE[2, HEAD]}
 step main(INPUTS, %pos: i32[M], %slots: i32[M], %pages: i32[M, 2], %lens: i32[M], %starts: i32[M + 1]) {
-  %l = encode %x, %sx {as = "FX", to = bf16}
-  %r = encode %w, %sw {as = "FW", to = bf16}
-  %qkv = linear %l, %r {transpose_rhs = true}
+MADE  %qkv = linear LEFT, RIGHT {transpose_rhs = true}
   %q0 = slice %qkv {axis = 1, start = [0], end = [FOUR]}
   %k0 = slice %qkv {axis = 1, start = [FOUR], end = [SIX]}
   %v0 = slice %qkv {axis = 1, start = [SIX], end = [EIGHT]}
@@ -152,8 +171,10 @@ step main(INPUTS, %pos: i32[M], %slots: i32[M], %pages: i32[M, 2], %lens: i32[M]
 )",
                                                   {{"INPUTS", absl::StrCat(x.declared, ", ", w.declared)},
                                                    {"BOUND", absl::StrCat(bound)},
-                                                   {"FX", GetParam().x},
-                                                   {"FW", GetParam().weight},
+                                                   {"MADE", absl::StrCat(x.made, w.made)},
+                                                   {"LEFT", x.numbers},
+                                                   {"RIGHT", w.numbers},
+                                                   {"TYPE", GetParam().type},
                                                    {"HEAD", absl::StrCat(head)},
                                                    {"HALF", absl::StrCat(head / 2)},
                                                    {"FOUR", absl::StrCat(4 * head)},
@@ -161,7 +182,7 @@ step main(INPUTS, %pos: i32[M], %slots: i32[M], %pages: i32[M, 2], %lens: i32[M]
                                                    {"EIGHT", absl::StrCat(8 * head)}}),
                       .inputs = x.tensors,
                       .dims = {{"M", rows}},
-                      .tolerance = FusedTolerance("bf16")};
+                      .tolerance = FusedTolerance(GetParam().type)};
       c.inputs.insert(w.tensors.begin(), w.tensors.end());
       c.inputs.insert({{"pos", Ints(DType::kI32, pos)},
                        {"slots", Ints(DType::kI32, slots)},
@@ -204,7 +225,7 @@ TEST_P(StreamedProducts, OfARowAreTheSameInEveryBatch) {
     const DeviceCase c = FusedCase(GetParam(), {bound, 1152, 2048}, bound);
     const absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(c.text, "case.lir");
     ASSERT_TRUE(model.ok()) << model.status();
-    (*model)->data["@b"] = RandomFloats(DType::kBF16, {1152}, 9);
+    (*model)->data["@b"] = RandomFloats(*ParseDType(GetParam().type), {1152}, 9);
     const absl::StatusOr<NamedTensors> all = RunOnDevice(**model, c.inputs);
     ASSERT_TRUE(all.ok()) << all.status();
     for (const int64_t rows : {int64_t{1}, bound / 2, bound - 1}) {
@@ -220,7 +241,7 @@ TEST_P(StreamedProducts, OfARowAreTheSameInEveryBatch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Factors, StreamedProducts, ::testing::ValuesIn(kCodedFactors), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Factors, StreamedProducts, ::testing::ValuesIn(kFactors), [](const auto& info) {
   return absl::StrReplaceAll(absl::StrCat(info.param.x, "_", info.param.weight), {{" ", "_"}, {"=", ""}});
 });
 
