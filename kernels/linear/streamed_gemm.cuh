@@ -12,8 +12,8 @@
 #pragma once
 #include "kernels/common/stage_ring.cuh"
 #include "kernels/linear/byte_products.cuh"
-#include "kernels/linear/stream_k.cuh"
 #include "kernels/linear/streamed_tile.cuh"
+#include "kernels/linear/streamed_walk.cuh"
 
 namespace llmc {
 
@@ -25,40 +25,24 @@ struct StreamedGemmShared {
   int is_last[2];  // of each warpgroup
 };
 
-// A part of a tile: chunks [first, end) of its chunks.
-struct StreamedSegment {
-  int tile, first, end;
-};
-// Along a block's part of a line of tiles of kChunks chunks. Tiles that others have parts of come first: sums of parts
-// are added up while the whole tiles are streamed.
-template <int kChunks>
-struct StreamedWalk {
-  int begin, end;
-  int at = 0, step = 0;
-  __device__ __forceinline__ bool Next(StreamedSegment* s) {
-    const int first = (begin + kChunks - 1) / kChunks * kChunks, last = end / kChunks * kChunks;  // of whole tiles
-    if (step == 0 && first > last) {
-      step = 3;
-      *s = {begin / kChunks, begin % kChunks, begin % kChunks + end - begin};
-      return end > begin;
+template <int kTokens, int kStages>
+__device__ __forceinline__ void InitStreamedBarriers(StreamedGemmShared& shared) {
+  constexpr int kWarps = StreamedGemmLayout::kMathThreads / 32;
+  const int thread = static_cast<int>(threadIdx.x);
+  if constexpr (kTokens == 8) {  // sooner; but steps of more rows take longer with it
+    if (thread < 32 && ElectThread()) {
+      InitBarriers<kStages>(shared.weight_full, 1);
+      InitBarriers<kStages>(shared.x_full, 1);
+      InitBarriers<kStages>(shared.empty, kWarps);
+      FenceBarriers();
     }
-    if (step == 0) {
-      step = 1;
-      at = first;
-      *s = {last / kChunks, 0, end - last};
-      if (end > last) return true;
-    }
-    if (step == 1) {
-      step = 2;
-      *s = {begin / kChunks, begin % kChunks, kChunks};
-      if (begin < first) return true;
-    }
-    if (step == 3 || at >= last) return false;
-    *s = {at / kChunks, 0, kChunks};
-    at += kChunks;
-    return true;
+  } else if (thread < kStages) {
+    InitBarrier(&shared.weight_full[thread], 1);
+    InitBarrier(&shared.x_full[thread], 1);
+    InitBarrier(&shared.empty[thread], kWarps);
+    FenceBarriers();
   }
-};
+}
 
 // C::T: what sums are rounded to, f16 or bf16.  C::A, C::B: of the codes of x and of the weight, or T.  C::kIn: k.
 // C::kOut: columns of the result.  C::kScaleA, C::kScale: PartKinds, both or neither kOfBlocks; kNoPart: elements.
@@ -123,7 +107,9 @@ struct StreamedGemmBody {
     }
   }
   __device__ __forceinline__ void CopyWeight() const {
-    RingStart<L::kRows * L::kRowBytes, kMostAheadBytes> start;
+    // Elements take longer than x waits behind them.
+    constexpr int kAhead = kBytes == 2 ? 64 * 1024 : kMostAheadBytes;
+    RingStart<L::kRows * L::kRowBytes, kAhead> start;
     ForEachChunk([&](int tile, int chunk, const RingPlace<kStages>& place) {
       start.WaitForOthers(shared.weight_full, place.slot, kStages);
       u64* const full = &shared.weight_full[place.slot];
@@ -291,19 +277,7 @@ struct StreamedGemmBody {
 
   __device__ __forceinline__ void Run() const {
     const int thread = static_cast<int>(threadIdx.x);
-    if constexpr (kTokens == 8) {  // sooner; but steps of more rows take longer with it
-      if (thread < 32 && ElectThread()) {
-        InitBarriers<kStages>(shared.weight_full, 1);
-        InitBarriers<kStages>(shared.x_full, 1);
-        InitBarriers<kStages>(shared.empty, L::kMathThreads / 32);
-        FenceBarriers();
-      }
-    } else if (thread < kStages) {
-      InitBarrier(&shared.weight_full[thread], 1);
-      InitBarrier(&shared.x_full[thread], 1);
-      InitBarrier(&shared.empty[thread], L::kMathThreads / 32);
-      FenceBarriers();
-    }
+    InitStreamedBarriers<kTokens, kStages>(shared);
     context.Sync();
     if (thread < L::kMathThreads) {
       Multiply();

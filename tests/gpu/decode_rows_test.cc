@@ -1,5 +1,6 @@
 // Decode steps of several sequences give each what it gets alone: in 4 bits, where kernels of 9 rows and more read x in
-// the order in which norms, gates and attention wrote it, and those of one row do not.
+// the order in which norms, gates and attention wrote it, and those of one row do not; and of 16 bits, whose weights
+// are streamed, and whose steps of a few sequences are persistent launches.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
@@ -77,28 +79,42 @@ struct RowsCase {
   const char* name;
   const char* changes;  // to the configuration
   int rows;
+  const char* function = "";  // of 16 bits: what kernels of several rows call; else of 4
 };
 class DecodeRows : public testing::TestWithParam<RowsCase> {};
+
+// How many of the kernels' sources have all of these texts.
+int SourcesWith(const std::string& dump, const std::vector<std::string>& texts) {
+  int count = 0;
+  for (const auto& file : std::filesystem::directory_iterator(dump + "/kernels")) {
+    const std::string source = ReadFile(file.path().string());
+    count += absl::c_all_of(texts, [&](const std::string& text) { return absl::StrContains(source, text); });
+  }
+  return count;
+}
 
 TEST_P(DecodeRows, GiveTheLogitsOfEachAlone) {
   LLMC_NEEDS_GPU();
   const RowsCase& c = GetParam();
+  const bool is_quantized = *c.function == 0;
   nlohmann::json config = SmallConfig(/*layers=*/2, c.changes);
-  config["quantization_config"] = {
-      {"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}, {"sym", true}, {"desc_act", false}};
+  if (is_quantized) {
+    config["quantization_config"] = {
+        {"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}, {"sym", true}, {"desc_act", false}};
+  }
   const std::string model = absl::StrCat(TempFolder(), "/rows-", c.name), plan_path = model + "/plan.bin";
   std::filesystem::create_directories(model);
   std::ofstream(model + "/config.json") << config;
-  const CommandResult compiled = RunLlmc({"compile", model, "-o", plan_path, "--target", TargetHere().name, "--no-tune",
-                                          "--steps", "launches", "--random-weights", "--dump-ir=" + model + "/dump"});
+  const bool is_one_launch = c.rows <= 4;
+  const CommandResult compiled =
+      RunLlmc({"compile", model, "-o", plan_path, "--target", TargetHere().name, "--no-tune", "--steps",
+               is_one_launch ? "persistent" : "launches", "--random-weights", "--dump-ir=" + model + "/dump"});
   ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
-  if (TargetHere().name == "sm_90a") {
-    int in_order = 0;
-    for (const auto& file : std::filesystem::directory_iterator(model + "/dump/kernels")) {
-      const std::string text = ReadFile(file.path().string());
-      in_order += absl::StrContains(text, "PagedAttentionDecode<") && absl::StrContains(text, "OrderedBy = llmc::i4;");
-    }
-    EXPECT_GT(in_order, 0) << "no attention writes in order";
+  if (TargetHere().name == "sm_90a" && is_quantized) {
+    EXPECT_GT(SourcesWith(model + "/dump", {"PagedAttentionDecode<", "OrderedBy = llmc::i4;"}), 0)
+        << "no attention writes in order";
+  } else if (TargetHere().name == "sm_90a") {
+    EXPECT_GT(SourcesWith(model + "/dump", {c.function, is_one_launch ? "PersistentRun<" : ""}), 0) << c.function;
   }
   const auto plan = Plan::Load(plan_path);
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -127,13 +143,22 @@ constexpr char kHeadsOf80[] = R"({"hidden_size": 640, "intermediate_size": 1024,
 constexpr char kHeadsOf128InF16[] = R"({"hidden_size": 512, "num_attention_heads": 4, "head_dim": 128,
     "torch_dtype": "float16"})";
 
+// Weights of some stages for each multiprocessor.
+constexpr char kWideOf16Bits[] = R"({"hidden_size": 2048, "intermediate_size": 5632, "num_attention_heads": 16,
+    "head_dim": 128})";
+
 INSTANTIATE_TEST_SUITE_P(Models, DecodeRows,
                          testing::Values(RowsCase{"12_with_heads_of_64", kHeadsOf64, 12},
                                          RowsCase{"40_with_heads_of_64", kHeadsOf64, 40},
                                          RowsCase{"32_with_heads_of_80", kHeadsOf80, 32},
                                          RowsCase{"40_with_heads_of_80", kHeadsOf80, 40},
                                          RowsCase{"12_with_heads_of_128_in_f16", kHeadsOf128InF16, 12},
-                                         RowsCase{"200_with_heads_of_128_in_f16", kHeadsOf128InF16, 200}),
+                                         RowsCase{"200_with_heads_of_128_in_f16", kHeadsOf128InF16, 200},
+                                         RowsCase{"2_of_16_bits", kWideOf16Bits, 2, "kTokens = 2;"},
+                                         RowsCase{"4_of_16_bits", kHeadsOf128InF16, 4, "kTokens = 4;"},
+                                         RowsCase{"7_of_16_bits", kWideOf16Bits, 7, "StreamedGemmQkvRope<"},
+                                         RowsCase{"29_of_16_bits", kHeadsOf64, 29, "StreamedGemmSiluMul<"},
+                                         RowsCase{"60_of_16_bits", kHeadsOf128InF16, 60, "StreamedGemmAdd<"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
