@@ -318,6 +318,22 @@ TEST(BenchTables, GoIntoTheDocumentAndNameOneCommit) {
   EXPECT_NE(status, 0);
 }
 
+TEST(BenchCurves, HaveALineForEachContext) {
+  const std::string folder = FakeResults("curves");
+  int status = 0;
+  EXPECT_EQ(Shell(kScripts + "curves.py " + folder + "/llama-3.1-8b.json --out=" + folder, &status),
+            folder + "/decode-llama-3.1-8b.svg\n");
+  ASSERT_EQ(status, 0);
+  const std::string svg = ReadText(folder + "/decode-llama-3.1-8b.svg");
+  EXPECT_THAT(svg, HasSubstr("llama-3.1-8b, G, 2026-01-02"));
+  EXPECT_THAT(svg, HasSubstr("128 tokens of context"));
+  EXPECT_THAT(svg, Not(HasSubstr("32,768 tokens"))) << "that was left out";
+  std::ofstream(folder + "/none.json") << R"({"decode": []})";
+  EXPECT_THAT(Shell(kScripts + "curves.py " + folder + "/none.json --out=" + folder, &status),
+              HasSubstr("has no decode steps"));
+  EXPECT_NE(status, 0);
+}
+
 // With a command that quantizes, and in place of measuring keeps the configuration and writes a report.
 TEST(BenchQuantizedSteps, EachSchemeHasARowAndOneWithInputsIfItQuantizesThem) {
   const std::string folder = FakeResults("quantized"), out = folder + "/out", document = folder + "/document.md";
