@@ -149,10 +149,6 @@ struct DecodeCopies {
   bool copies_newest;  // or the newest position comes from elsewhere
   i32 slot = -1;       // of the position lane % kTile of the tile; -1: not there; or, if kInPages:
   i32 page = 0, tile_at = 0, first_row = 0, end_row = 0;  // of the tile, its first position, and rows that are there
-  // A warp with one stage has little under way: it asks memory for tiles further ahead, to the cache of the GPU.
-  static constexpr bool kAsksFar = LLMC_SM90 && kInPages && C::kStages == 1;
-  static constexpr i32 kFarTiles = 3;  // of the warp
-  i32 far_page = 0, far_at = -1;       // of such a tile, its first position; -1: there is none
   bool done = false;
   typename StepScalesOf<C, kIsEncoded<C>>::Type scales[S::kAhead];  // of the tiles that are on their way
 
@@ -222,19 +218,8 @@ struct DecodeCopies {
       CopyAsync(to + (r * S::kStride + S::kPart) * static_cast<u32>(sizeof(T)),
                 from + r * C::kHeadDim + (C::kValuesAt - C::kKeysAt), exists);
     }
-    if constexpr (kAsksFar) AskForFarTile();
     tile += S::kWarps;
     FindSlot();
-  }
-  // By one lane the keys and by another the values, each in one piece.
-  __device__ __forceinline__ void AskForFarTile() const {
-    const int lane = threadIdx.x % 32;
-    if (far_at < 0 || lane > 1) return;
-    const T* const from = kv + (lane == 0 ? KeysOfHead<C>(item.head) : ValuesOfHead<C>(item.head)) +
-                          static_cast<i64>(far_page) * C::kPageElements + far_at % C::kPageSize * C::kHeadDim;
-#if LLMC_SM90
-    AskForPiece(from, C::kTile * C::kHeadDim * static_cast<u32>(sizeof(T)));
-#endif
   }
 
   __device__ __forceinline__ void IssueCodes(u32 stage, int ahead) {
@@ -277,11 +262,6 @@ struct DecodeCopies {
       page = table[tile_at / C::kPageSize];
       first_row = first - tile_at;
       end_row = end - tile_at;
-      if constexpr (kAsksFar) {  // looked up one tile ahead, too
-        const bool is_there = tile + kFarTiles * S::kWarps < item.end;
-        far_at = is_there ? tile_at + kFarTiles * S::kWarps * C::kTile : -1;
-        if (is_there) far_page = table[far_at / C::kPageSize];
-      }
       return;
     }
     const i32 position = (first / C::kTile + tile) * C::kTile + threadIdx.x % C::kTile;

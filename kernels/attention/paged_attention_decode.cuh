@@ -252,8 +252,8 @@ __device__ __forceinline__ void PagedAttentionDecodeAhead(const Context& context
       const i32 position = (first + tile) * C::kTile;
       const i64 row =
           static_cast<i64>(pages[position / C::kPageSize]) * C::kPageElements + position % C::kPageSize * C::kHeadDim;
-      AskForPiece(kv + row + (at % 2 == 0 ? KeysOfHead<C>(head) : ValuesOfHead<C>(head)),
-                  C::kTile * C::kHeadDim * static_cast<u32>(sizeof(typename C::T)));
+      context.AskFor(kv + row + (at % 2 == 0 ? KeysOfHead<C>(head) : ValuesOfHead<C>(head)),
+                     C::kTile * C::kHeadDim * static_cast<u32>(sizeof(typename C::T)));
     }
   }
 }

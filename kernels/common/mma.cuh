@@ -40,12 +40,6 @@ __device__ __forceinline__ void CopyAsyncIf(u32 to, const void* from, bool exist
                  : "memory");
   }
 }
-#if LLMC_SM90
-// Whole pieces of 16 bytes to the cache of the GPU, where nobody waits for them.
-__device__ __forceinline__ void AskForPiece(const void* from, u32 bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
-#endif
 __device__ __forceinline__ void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most `kPending` groups of this thread's copies are under way.
 template <int kPending>
