@@ -38,8 +38,9 @@ namespace {
 
 // Programs for steps of one token of up to so many sequences.
 constexpr int64_t kDecodeBatches[] = {1, 2, 4, 8, 32, 64, 128, 256}, kMostDecodeBatch = 256;
-// Whose steps may be persistent launches.
-constexpr int64_t kMostRunSequences = 4;
+// Whose steps may be persistent launches, and are if nobody says otherwise: of several they have not been compared with
+// launches for all kinds of weights.
+constexpr int64_t kMostRunSequences = 4, kMostAutoRunSequences = 1;
 
 // Rows up to which products with encoded weights have kernels of their own, the fewest first; none where there are no
 // such products, or all are decoded to memory.
@@ -347,7 +348,8 @@ class TargetPlanner {
   bool RunsPersistently(const ProgramScope& scope) const {
     const bool is_chosen =
         options_.steps == StepForm::kPersistent || (options_.steps == StepForm::kAuto && target_.persistent_bytes > 0);
-    return is_chosen && scope.decode > 0 && scope.decode <= kMostRunSequences && target_.bulk_copies;
+    const int64_t most = options_.steps == StepForm::kAuto ? kMostAutoRunSequences : kMostRunSequences;
+    return is_chosen && scope.decode > 0 && scope.decode <= most && target_.bulk_copies;
   }
 
   absl::Status AddUnit(const StepUnit& unit, plan::Program* program) {
