@@ -205,9 +205,8 @@ void AddStepsOption(CLI::App* command, StepForm* steps) {
           "--steps", [steps](const std::string& form) { *steps = kForms.at(form); },
           "how decode steps of up to 4 sequences run on the GPU: launches (one for each task), persistent (many tasks "
           "in one launch that stays on all multiprocessors, where they can be) or auto (if not given: of one sequence "
-          "persistent on "
-          "sm_90a by rules that were measured on an H100, and with fewer models on an H200, where it is mostly faster; "
-          "`llmc explain PLAN` says which tasks, and why not others)")
+          "persistent on sm_90a by rules that were measured on an H100, and with fewer models on an H200, where it is "
+          "mostly faster; `llmc explain PLAN` says which tasks, and why not others)")
       ->check(CLI::IsMember({"launches", "persistent", "auto"}));
 }
 
