@@ -88,7 +88,8 @@ int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk, int64_t warps =
     if (chunk % kBlock != 0) return 0;
     return chunk / kBlock < warps ? kBlock / 2 : kBlock;
   }
-  if (weight.bits() != 4) return 0;
+  const bool is_byte = weight.bits() == 8 && weight.format->is_integer();
+  if (weight.bits() != 4 && !is_byte) return 0;
   if (AreWords(*weight.format)) {
     const bool has_blocks = chunk % kCodeWordBlock == 0 && (!weight.has_blocks() || weight.block % kCodeWordBlock == 0);
     return has_blocks ? kCodeWordBlock : 0;
@@ -98,7 +99,7 @@ int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk, int64_t warps =
     const bool is_of_lanes = weight.scale_bits() > 0 && is_small && chunk % (4 * weight.block) == 0;
     return StandsForHalves(*weight.format) && is_of_lanes ? 4 * weight.block : 0;
   }
-  int64_t block = 128;
+  int64_t block = is_byte ? 64 : 128;  // a lane reads 16 bytes of codes
   while (chunk % block != 0 || (weight.has_blocks() && weight.block % block != 0)) block /= 2;
   return block >= 4 * kCodesOfLane ? block : 0;
 }
