@@ -76,9 +76,15 @@ bool AreWords(const EncodingFormat& format) {
   return AreCodeWords(numbers);
 }
 
-// Columns of x that share an exponent where it becomes integers; 0 where it does not. Of two rows they take as long as
-// floats or longer (H100).  warps: that share a stage of superblocks.
-int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk, int64_t warps = kNarrowWarps) {
+// Codes that are integers of 8 bits.
+bool AreBytes(const WeightParts& weight) {
+  return weight.bits() == 8 && weight.format != nullptr && weight.format->is_integer();
+}
+
+// Columns of x in a block where it becomes integers; 0 where it does not. Of two rows they take as long as floats or
+// longer (H100); codes of 8 bits are integers in a persistent launch alone, whose few warps they bind: in launches they
+// wait longer for x than they gain (H100, H200).  warps: that share a stage of superblocks.
+int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk, bool is_task, int64_t warps = kNarrowWarps) {
   const WeightParts& weight = parts.weight;
   const bool has_integers = parts.is_decoded() && !weight.has_coded_x() && BytesOfX(parts) == 2 && parts.most_rows == 1;
   if (!has_integers) return 0;
@@ -88,8 +94,8 @@ int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk, int64_t warps =
     if (chunk % kBlock != 0) return 0;
     return chunk / kBlock < warps ? kBlock / 2 : kBlock;
   }
-  const bool is_byte = weight.bits() == 8 && weight.format->is_integer();
-  if (weight.bits() != 4 && !is_byte) return 0;
+  const bool are_bytes = AreBytes(weight);
+  if (weight.bits() != 4 && !(are_bytes && is_task)) return 0;
   if (AreWords(*weight.format)) {
     const bool has_blocks = chunk % kCodeWordBlock == 0 && (!weight.has_blocks() || weight.block % kCodeWordBlock == 0);
     return has_blocks ? kCodeWordBlock : 0;
@@ -99,7 +105,7 @@ int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk, int64_t warps =
     const bool is_of_lanes = weight.scale_bits() > 0 && is_small && chunk % (4 * weight.block) == 0;
     return StandsForHalves(*weight.format) && is_of_lanes ? 4 * weight.block : 0;
   }
-  int64_t block = is_byte ? 64 : 128;  // a lane reads 16 bytes of codes
+  int64_t block = are_bytes ? 64 : 128;  // a lane reads 16 bytes of codes
   while (chunk % block != 0 || (weight.has_blocks() && weight.block % block != 0)) block /= 2;
   return block >= 4 * kCodesOfLane ? block : 0;
 }
@@ -143,7 +149,7 @@ GemvLayout LayoutOf(const ProductParts& parts, int64_t chunk, int64_t integer_bl
 // copy engine busy without filling memory (1 KiB: 3.2 TB/s of 4.3 on an H200), larger ones make few stages. Rows of
 // codes have more columns, so that x takes more room beside them: smaller copies that leave x all of it are better than
 // x in the ring.
-std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most) {
+std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most, bool is_task = false) {
   const WeightParts& weight = parts.weight;
   int64_t wished = 2048 * 8 / weight.bits();
   if (!parts.is_decoded()) {
@@ -171,7 +177,7 @@ std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most) {
   }
   const auto layout_of = [&](int64_t columns, bool x_as_integers) -> std::optional<GemvLayout> {
     const int64_t chunk = ChunkOf(parts.k, step, columns);
-    const int64_t integer_block = chunk > 0 && x_as_integers ? IntegerBlockOf(parts, chunk) : 0;
+    const int64_t integer_block = chunk > 0 && x_as_integers ? IntegerBlockOf(parts, chunk, is_task) : 0;
     if (chunk == 0 || (x_as_integers && integer_block == 0)) return std::nullopt;
     const GemvLayout layout = LayoutOf(parts, chunk, integer_block);
     const bool has_copies = (layout.scale_bits == 0 || layout.PartCopy(layout.scale_bits) > 0) &&
@@ -314,18 +320,18 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
   // It has room for x beside its ring where a launch of its own has not: for all of it, for a codebook's integers, and
   // for large copies of integers' weights where these would be halved.
   const bool has_codebook = parts.weight.format != nullptr && parts.weight.format->codebook != nullptr;
-  const bool may_be_integers = form.integer_block > 0 || (has_codebook && IntegerBlockOf(parts, form.chunk) > 0);
+  const bool has_own_integers = (has_codebook || AreBytes(parts.weight)) && IntegerBlockOf(parts, form.chunk, true) > 0;
   const std::optional<GemvLayout> whole =
-      form.x_in_ring || may_be_integers ? StageOf(parts, kWholeBytes) : std::nullopt;
+      form.x_in_ring || form.integer_block > 0 || has_own_integers ? StageOf(parts, kWholeBytes, true) : std::nullopt;
   const bool fits = whole.has_value() && !whole->x_in_ring &&
-                    (whole->integer_block == form.integer_block || (has_codebook && whole->integer_block > 0));
+                    (whole->integer_block == form.integer_block || (has_own_integers && whole->integer_block > 0));
   if (form.x_in_ring && !fits) return std::nullopt;
   const bool is_better =
       fits && (form.x_in_ring || whole->chunk > form.chunk || whole->integer_block > form.integer_block);
   GemvLayout layout = is_better ? *whole : LayoutOf(parts, form.chunk, form.integer_block);
   // Superblocks are whole for fewer warps.
   if (parts.weight.superblock != nullptr && layout.integer_block > 0) {
-    layout = LayoutOf(parts, layout.chunk, IntegerBlockOf(parts, layout.chunk, kWideWarps));
+    layout = LayoutOf(parts, layout.chunk, IntegerBlockOf(parts, layout.chunk, true, kWideWarps));
   }
   const bool is_small = IsOfSmallCopies(parts, layout);
   KernelCall::Task task;

@@ -34,14 +34,15 @@ LLMC_HOST_DEVICE constexpr int GemvSteps(i64 blocks, int most) {
   return steps;
 }
 
-// A row of x as integers in shared memory (integer_x.cuh): blocks of columns that share an exponent, 256, 128, 64 or 32
-// of them; of each the digits, then 16 bytes with the power of two and the sum of its integers. If the weight has
-// several scales for them, 4 bytes for each of some parts follow, with what the sum of a part becomes; if its codes
-// become words, four numbers where sums begin.
+// A row of x as integers in shared memory (integer_x.cuh): blocks of 256, 128, 64 or 32 columns, whose integers are
+// multiples of one power of two; of each the digits, then 16 bytes with the power of two and the sum of its integers.
+// If the weight has several scales for them, 4 bytes for each of some parts follow, with what the sum of a part
+// becomes; if its codes become words, four numbers where sums begin.
 constexpr u32 kXDigits = 3;
 constexpr i64 kSuperblockPart = 32;  // columns of such a part, of superblocks
 struct IntegerXLayout {
   u32 columns, block, parts;
+  u32 exponent_columns;   // that share an exponent: of a block, or of several that a warp has at a time
   bool of_quads = false;  // whether a lane has four neighbours of each 16 columns, else neighbours of all
   bool of_words = false;
 
@@ -109,7 +110,14 @@ struct GemvLayout {
   LLMC_HOST_DEVICE constexpr IntegerXLayout IntegerX() const {
     const bool of_lanes = scale_bits > 0 && 4 * part_block == integer_block;
     const i64 parts = superblock > 0 ? integer_block / kSuperblockPart : of_lanes ? 4 : 1;
-    return {static_cast<u32>(columns), static_cast<u32>(integer_block), static_cast<u32>(parts), superblock > 0,
+    // One maximum of a whole warp's columns takes less than those of its parts.
+    constexpr i64 kOfWarp = 256;
+    const bool of_warp = parts == 1 && superblock == 0 && !of_words && chunk % kOfWarp == 0 && columns % kOfWarp == 0;
+    return {static_cast<u32>(columns),
+            static_cast<u32>(integer_block),
+            static_cast<u32>(parts),
+            static_cast<u32>(of_warp ? kOfWarp : integer_block),
+            superblock > 0,
             of_words};
   }
   // Of x. With superblocks four lanes read 16 columns of a row at once.

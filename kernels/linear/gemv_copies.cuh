@@ -60,8 +60,9 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
   const int last = stages > kLastStages ? stages - kLastStages : 0;
   // In parts of stages: what is under way at a time when x is there, and before.
   constexpr int kInFlight = Ring::kParts == 1 ? C::kInFlight : Ring::kInFlight;
-  // As many whole ones as come near it.
-  constexpr int kAheadParts = (kMostAheadBytes + kMostAheadBytes / 9) * Ring::kParts / S::kStageBytes;
+  // As many whole ones as come near it; twice as many where the row of x comes in parts, of which the first is short.
+  constexpr int kAheadBytes = (kMostAheadBytes + kMostAheadBytes / 9) * (kTakesParts<Context, C, S> ? 2 : 1);
+  constexpr int kAheadParts = kAheadBytes * Ring::kParts / S::kStageBytes;
   constexpr int kAhead = kAheadParts < 1 ? 1 : kAheadParts < kInFlight ? kAheadParts : kInFlight;
   const auto has_x = [&](int stage) {
     if constexpr (kRoleOf<Context> == Role::kAll) {

@@ -84,9 +84,10 @@ struct GemvShape {
     if constexpr (!kIntegers) return column;
     return static_cast<int>(static_cast<u32>(column) / kBlock * kLayout.IntegerX().BlockBytes());
   }
+  static constexpr bool kNormalizes = Prologue::kNormalizes;
   // Of the rows of x, by the warps, where the prologue normalizes them.
   struct Squares {
-    float of[Prologue::kNormalizes ? C::kTokens : 1][kWarps];
+    float of[kNormalizes ? C::kTokens : 1][kWarps];
   };
 
   static_assert(!kStreams || !Weight::kIsDense || kBlock * kSize == kGemvBlockBytes, "4 lanes read 16 bytes each");

@@ -83,12 +83,12 @@ __device__ __forceinline__ void StoreBegin(IntegerBlockSums* to, i32 sum, float 
 }
 
 // Eight neighbours of a row, from column `column` on. Of parts Tile says what their sums become, PartOf. All lanes of a
-// warp call it, with neighbouring columns; those of a block are or are not there together.  row: of shared memory.
-// Tile: integer_tile.cuh.
+// warp call it, with neighbouring columns; those that share an exponent are or are not there together.  row: of shared
+// memory. Tile: integer_tile.cuh.
 template <class S, class T, class Tile>
 __device__ __forceinline__ void StoreIntegers(u8* row, u32 column, bool is_there, const Vec<u32, 4>& x) {
   constexpr IntegerXLayout kX = S::kLayout.IntegerX();
-  constexpr u32 kBlock = kX.block, kLanes = kBlock / 8;  // lanes that share a block
+  constexpr u32 kBlock = kX.block, kLanes = kX.exponent_columns / 8;  // lanes that share an exponent
   constexpr u32 kPart = kBlock / kX.parts;
   constexpr bool kSums = Tile::kSums, kEvensFirst = Tile::Bytes::kEvensFirst;
   u32 most = 0;
@@ -125,15 +125,15 @@ __device__ __forceinline__ void StoreIntegers(u8* row, u32 column, bool is_there
     auto* const of_parts = reinterpret_cast<typename Tile::OfPart*>(sums_at + 1);
     if constexpr (kSums) of_parts[column % kBlock / kPart] = Tile::PartOf(static_cast<i32>(sum));
     if (column % kBlock == 0) sums_at->step = step;
+  } else if constexpr (!kSums) {
+    sums_at->step = step;
   } else {
     IntegerBlockSums sums = {{}, step};
-    if constexpr (kSums) {
-      i32 rest = static_cast<i32>(sum);
+    i32 rest = static_cast<i32>(sum);
 #pragma unroll
-      for (u32 place = 0; place < kXDigits; ++place) {
-        sums.digits[place] = place == kXDigits - 1 ? rest : static_cast<i8>(rest);
-        rest = (rest - sums.digits[place]) >> 8;
-      }
+    for (u32 place = 0; place < kXDigits; ++place) {
+      sums.digits[place] = place == kXDigits - 1 ? rest : static_cast<i8>(rest);
+      rest = (rest - sums.digits[place]) >> 8;
     }
     *sums_at = sums;
   }
