@@ -81,6 +81,12 @@ bool AreBytes(const WeightParts& weight) {
   return weight.bits() == 8 && weight.format != nullptr && weight.format->is_integer();
 }
 
+// Codes that are floats of 8 bits and become f16, of which x in bf16 becomes multiples of a power of two.
+bool AreHalves(const ProductParts& parts) {
+  return parts.weight.bits() == 8 && !parts.weight.has_coded_x() && parts.weight.codes != nullptr &&
+         IsFloat(parts.weight.codes->type.dtype) && parts.x->type.dtype == DType::kBF16;
+}
+
 // Columns of x in a block where it becomes integers; 0 where it does not. Of two rows they take as long as floats or
 // longer (H100); codes of 8 bits are integers in a persistent launch alone, whose few warps they bind: in launches they
 // wait longer for x than they gain (H100, H200).  warps: that share a stage of superblocks.
@@ -94,7 +100,7 @@ int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk, bool is_task, i
     if (chunk % kBlock != 0) return 0;
     return chunk / kBlock < warps ? kBlock / 2 : kBlock;
   }
-  const bool are_bytes = AreBytes(weight);
+  const bool are_bytes = AreBytes(weight) || AreHalves(parts);
   if (weight.bits() != 4 && !(are_bytes && is_task)) return 0;
   if (AreWords(*weight.format)) {
     const bool has_blocks = chunk % kCodeWordBlock == 0 && (!weight.has_blocks() || weight.block % kCodeWordBlock == 0);
@@ -142,7 +148,8 @@ GemvLayout LayoutOf(const ProductParts& parts, int64_t chunk, int64_t integer_bl
           .superblock_bytes = weight.superblock == nullptr ? 0 : weight.superblock->superblock_bytes,
           .integer_block = integer_block,
           .table_bytes = integer_block == 0 && HasPairTable(parts) ? kPairTableBytes : 0,
-          .of_words = integer_block > 0 && weight.format != nullptr && AreWords(*weight.format)};
+          .of_words = integer_block > 0 && weight.format != nullptr && AreWords(*weight.format),
+          .of_halves = integer_block > 0 && AreHalves(parts)};
 }
 
 // A stage of rows of the weight, of which two fit `most` bytes. Copies of 2 KiB a row are best; smaller ones keep the
@@ -320,7 +327,8 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
   // It has room for x beside its ring where a launch of its own has not: for all of it, for a codebook's integers, and
   // for large copies of integers' weights where these would be halved.
   const bool has_codebook = parts.weight.format != nullptr && parts.weight.format->codebook != nullptr;
-  const bool has_own_integers = (has_codebook || AreBytes(parts.weight)) && IntegerBlockOf(parts, form.chunk, true) > 0;
+  const bool may_have_own = has_codebook || AreBytes(parts.weight) || AreHalves(parts);
+  const bool has_own_integers = may_have_own && IntegerBlockOf(parts, form.chunk, true) > 0;
   const std::optional<GemvLayout> whole =
       form.x_in_ring || form.integer_block > 0 || has_own_integers ? StageOf(parts, kWholeBytes, true) : std::nullopt;
   const bool fits = whole.has_value() && !whole->x_in_ring &&

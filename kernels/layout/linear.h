@@ -45,9 +45,10 @@ struct IntegerXLayout {
   u32 exponent_columns;   // that share an exponent: of a block, or of several that a warp has at a time
   bool of_quads = false;  // whether a lane has four neighbours of each 16 columns, else neighbours of all
   bool of_words = false;
+  bool of_halves = false;  // floats of 16 bits instead (half_tile.cuh)
 
   LLMC_HOST_DEVICE constexpr u32 BlockBytes() const {
-    return kXDigits * block + 16 + (of_words ? 16 : parts == 1 ? 0 : 4 * parts);
+    return SumsAt() + 16 + (of_words ? 16 : parts == 1 ? 0 : 4 * parts);
   }
   // Columns of which the digits of one place are neighbours: a lane reads 16 bytes of them, or 8.
   LLMC_HOST_DEVICE constexpr u32 Half() const { return block < 64 ? block : 64; }
@@ -61,7 +62,7 @@ struct IntegerXLayout {
   LLMC_HOST_DEVICE constexpr u32 QuadAt(u32 i) const {
     return i * 4 / Half() * kXDigits * Half() + i % 4 * (Half() / 4) + i / 4 % (Half() / 16) * 4;
   }
-  LLMC_HOST_DEVICE constexpr u32 SumsAt() const { return kXDigits * block; }
+  LLMC_HOST_DEVICE constexpr u32 SumsAt() const { return (of_halves ? 2 : kXDigits) * block; }
   LLMC_HOST_DEVICE constexpr u32 RowBytes() const { return columns / block * BlockBytes(); }
 };
 
@@ -103,9 +104,10 @@ struct GemvLayout {
   // Of weights in superblocks: columns and bytes of one. Rows may begin anywhere, and stages have what lies between
   // multiples of 16 bytes.
   i64 superblock = 0, superblock_bytes = 0;
-  i64 integer_block = 0;  // x is kept as integers, in blocks of so many columns; else as it is
-  i64 table_bytes = 0;    // of what bytes of codes stand for, beside x
-  bool of_words = false;  // with integer_block: codes become words, of two bytes
+  i64 integer_block = 0;   // x is kept as integers, in blocks of so many columns; else as it is
+  i64 table_bytes = 0;     // of what bytes of codes stand for, beside x
+  bool of_words = false;   // with integer_block: codes become words, of two bytes
+  bool of_halves = false;  // with integer_block: x becomes floats of 16 bits
 
   LLMC_HOST_DEVICE constexpr IntegerXLayout IntegerX() const {
     const bool of_lanes = scale_bits > 0 && 4 * part_block == integer_block;
@@ -118,7 +120,8 @@ struct GemvLayout {
             static_cast<u32>(parts),
             static_cast<u32>(of_warp ? kOfWarp : integer_block),
             superblock > 0,
-            of_words};
+            of_words,
+            of_halves};
   }
   // Of x. With superblocks four lanes read 16 columns of a row at once.
   LLMC_HOST_DEVICE constexpr i64 Stride() const { return GemvStride(chunk, superblock > 0 ? 16 : block); }

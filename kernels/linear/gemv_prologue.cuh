@@ -10,7 +10,9 @@ namespace llmc {
 template <class C, class S>
 __device__ __forceinline__ void StoreX(typename S::Kept* to, int token, int column, bool is_there,
                                        const Vec<u32, 4>& x) {
-  if constexpr (S::kIntegers) {
+  if constexpr (S::kLayout.of_halves) {
+    StoreHalves<S, typename S::X>(to, column, is_there, x);
+  } else if constexpr (S::kIntegers) {
     StoreIntegers<S, typename S::X, typename Weight<C>::template Sums<S>>(to, column, is_there, x);
   } else {
     auto* const at = reinterpret_cast<Vec<u32, 4>*>(to + token * S::kXStride + column);

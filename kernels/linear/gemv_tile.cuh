@@ -69,7 +69,8 @@ struct GemvShape {
                                          Weight::kBlockBytes,
                                          kIntegerBlock<C>,
                                          kPairTable<C> ? kPairTableBytes : 0,
-                                         kIntegerBlock<C> > 0 && Weight::kCodesAreWords};
+                                         kIntegerBlock<C> > 0 && Weight::kCodesAreWords,
+                                         kIntegerBlock<C> > 0 && Weight::kCodesAreHalves};
   static constexpr int kStride = static_cast<int>(kLayout.Stride()), kXStride = static_cast<int>(kLayout.XStride());
   static constexpr int kStageBytes = static_cast<int>(kLayout.StageBytes());
   static constexpr int kXBytes = static_cast<int>(kLayout.XBytes());

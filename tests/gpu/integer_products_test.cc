@@ -151,12 +151,13 @@ TEST_P(IntegerProducts, SayWhereNumbersAreNotFinite) {
 INSTANTIATE_TEST_SUITE_P(Formats, IntegerProducts,
                          testing::Values("int8 per=channel scale=f32", "int8 group=128 scale=f16 zero=i8",
                                          "uint8 group=64 scale=bf16 zero=f32", "uint8 per=tensor scale=f32 zero=u8",
-                                         "int8 group=32 scale=f16", "int4 group=128 scale=f16",
-                                         "int4 group=32 scale=f16", "uint4 group=128 scale=f16 zero=u4",
-                                         "uint4 group=64 scale=bf16 zero=bf16", "nvfp4", "nvfp4 outer=row", "mxfp4",
-                                         "nf4 group=64 scale=f32", "nf4 group=128 scale=bf16", "q2_k", "q3_k", "q4_k",
-                                         "q5_k", "q6_k", "iq4_xs", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl",
-                                         "mxfp4_gguf"),
+                                         "int8 group=32 scale=f16", "f8e4m3 per=channel scale=f32",
+                                         "f8e4m3 group=64 scale=f16", "f8e5m2 per=token scale=f32", "mxfp8",
+                                         "int4 group=128 scale=f16", "int4 group=32 scale=f16",
+                                         "uint4 group=128 scale=f16 zero=u4", "uint4 group=64 scale=bf16 zero=bf16",
+                                         "nvfp4", "nvfp4 outer=row", "mxfp4", "nf4 group=64 scale=f32",
+                                         "nf4 group=128 scale=bf16", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs",
+                                         "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "mxfp4_gguf"),
                          [](const auto& info) {
                            return absl::StrReplaceAll(info.param, {{" ", "_"}, {"=", "_"}});
                          });
