@@ -8,9 +8,7 @@
 #pragma once
 #include "kernels/linear/code_pairs.cuh"
 #include "kernels/linear/half_tile.cuh"
-#include "kernels/linear/integer_tile.cuh"
 #include "kernels/linear/weight_reader.cuh"
-#include "kernels/linear/word_tile.cuh"
 
 namespace llmc {
 
@@ -434,10 +432,7 @@ struct EncodedWeight {
   };
 #if LLMC_SM90
   template <class S>
-  struct SumsOf<S, true>
-      : Choose<S::kLayout.of_words, WordTile<EncodedWeight, S>,
-               typename Choose<S::kLayout.of_halves, HalfTile<EncodedWeight, S>,
-                               IntegerTileOf<(S::kLayout.IntegerX().parts > 1), EncodedWeight, S>>::Type>::Type {};
+  struct SumsOf<S, true> : TileOfKeptX<EncodedWeight, S> {};
 #endif
   template <class S>
   using Sums = SumsOf<S, (kIntegerBlock<C> > 0)>;

@@ -5,8 +5,8 @@
 // an x of 8 bits is exact down to 2^-31 times the largest of those that share e, and what is rounded away of others is
 // at most 2^-39 times that. A number that is not finite makes 2^e NaN, and so all results of its row.
 #pragma once
-#include "kernels/linear/integer_x.cuh"
-#include "kernels/linear/quantized_parts.cuh"
+#include "kernels/linear/integer_tile.cuh"
+#include "kernels/linear/word_tile.cuh"
 
 namespace llmc {
 
@@ -93,6 +93,12 @@ struct HalfTile {
  private:
   int column = 0;  // of the stage, that was fetched
 };
+
+// Of x in blocks with a power of two each.
+template <class W, class S>
+struct TileOfKeptX : Choose<S::kLayout.of_words, WordTile<W, S>,
+                            typename Choose<S::kLayout.of_halves, HalfTile<W, S>,
+                                            IntegerTileOf<(S::kLayout.IntegerX().parts > 1), W, S>>::Type>::Type {};
 #endif
 
 }  // namespace llmc
