@@ -327,16 +327,19 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
   // It has room for x beside its ring where a launch of its own has not: for all of it, for a codebook's integers, and
   // for large copies of integers' weights where these would be halved.
   const bool has_codebook = parts.weight.format != nullptr && parts.weight.format->codebook != nullptr;
-  const bool may_have_own = has_codebook || AreBytes(parts.weight) || AreHalves(parts);
-  const bool has_own_integers = may_have_own && IntegerBlockOf(parts, form.chunk, true) > 0;
-  const std::optional<GemvLayout> whole =
-      form.x_in_ring || form.integer_block > 0 || has_own_integers ? StageOf(parts, kWholeBytes, true) : std::nullopt;
+  const bool are_bytes = AreBytes(parts.weight) || AreHalves(parts);
+  const int64_t own_block = has_codebook || are_bytes ? IntegerBlockOf(parts, form.chunk, true) : 0;
+  // Codes of 8 bits keep the stages of launches.
+  const bool keeps_stages = are_bytes && own_block > 0 && !form.x_in_ring;
+  const std::optional<GemvLayout> whole = !keeps_stages && (form.x_in_ring || form.integer_block > 0 || own_block > 0)
+                                              ? StageOf(parts, kWholeBytes, true)
+                                              : std::nullopt;
   const bool fits = whole.has_value() && !whole->x_in_ring &&
-                    (whole->integer_block == form.integer_block || (has_own_integers && whole->integer_block > 0));
+                    (whole->integer_block == form.integer_block || (own_block > 0 && whole->integer_block > 0));
   if (form.x_in_ring && !fits) return std::nullopt;
   const bool is_better =
       fits && (form.x_in_ring || whole->chunk > form.chunk || whole->integer_block > form.integer_block);
-  GemvLayout layout = is_better ? *whole : LayoutOf(parts, form.chunk, form.integer_block);
+  GemvLayout layout = is_better ? *whole : LayoutOf(parts, form.chunk, keeps_stages ? own_block : form.integer_block);
   // Superblocks are whole for fewer warps.
   if (parts.weight.superblock != nullptr && layout.integer_block > 0) {
     layout = LayoutOf(parts, layout.chunk, IntegerBlockOf(parts, layout.chunk, true, kWideWarps));
@@ -362,6 +365,13 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
   if (layout.integer_block != form.integer_block) {
     task.forms[0].constants.push_back({"kIntegerBlock", layout.integer_block});
     if (form.integer_block == 0 && HasPairTable(parts)) task.forms[0].constants.push_back({"kPairTable", 0});
+  }
+  // Long rows leave more stages beside x as it is.
+  if (keeps_stages) {
+    KernelCall::Task::Form pairs = task.forms[0];
+    pairs.arena_bytes = static_cast<int>(LayoutOf(parts, form.chunk, 0).KeptBytes());
+    pairs.constants.pop_back();
+    task.forms.push_back(pairs);
   }
   if (parts.most_rows == 1 && BytesOfX(parts) == 2 && parts.x->type.dtype == parts.dtype) {
     task.takes = {parts.x};
