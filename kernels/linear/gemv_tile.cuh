@@ -32,7 +32,8 @@ inline constexpr bool kPairTable<C, typename VoidOf<decltype(C::kPairTable)>::Ty
 // C::kStages.  C::kInFlight: the most stages that are copied at a time.
 // C::kXInRing: whether x comes with the stages; else all of it is kept in shared memory.
 // C::kThreads: threads per block, of which a warp copies.  C::kSharedBytes: of dynamic shared memory.
-// C::kIntegerBlock: x is kept as integers, in blocks of so many columns; 0, or not there: as it is.
+// C::kIntegerBlock: x is kept as integers, or halves (half_tile.cuh), in blocks of so many columns; 0, or not there: as
+// it is.
 // Weight: a reader (weight_reader.cuh).
 template <class C, class Prologue, class Epilogue, class Weight>
 struct GemvShape {
