@@ -98,7 +98,10 @@ std::optional<RunCall> Arrange(const std::vector<KernelCall>& kinds, const Targe
   // The fastest forms that leave room for a deep ring, or else for the deepest. Slower products are better than
   // attention of very few warps.
   std::optional<RunCall> best;
-  for (const FormChoice& first : {FormChoice{0, 0, kEnoughAttentionThreads}, {most_forms, 0, 0}}) {
+  for (const FormChoice& first : {FormChoice{0, 0, kEnoughAttentionThreads},
+                                  {most_forms, 0, kEnoughAttentionThreads},
+                                  {0, 0, 0},
+                                  {most_forms, 0, 0}}) {
     for (FormChoice choice = first; choice.of_others < most_forms; ++choice.of_others) {
       std::optional<RunCall> made = InForms(kinds, choice, run);
       if (!made.has_value()) continue;
