@@ -321,6 +321,13 @@ std::optional<Misfit> ReadGemv(const KernelBody& body, const ProgramScope& scope
   return parts->norm_node == nullptr ? std::nullopt : AddNorm(*parts->norm_node, scope, parts);
 }
 
+// A form that keeps x in blocks, the last of its constants, with x as it is instead: long rows leave more stages so.
+KernelCall::Task::Form InPairs(const ProductParts& parts, const GemvForm& form, KernelCall::Task::Form made) {
+  made.arena_bytes = static_cast<int>(LayoutOf(parts, form.chunk, 0).KeptBytes());
+  made.constants.pop_back();
+  return made;
+}
+
 // In a persistent launch the stages are those of its ring, and x lies beside it.
 std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm& form, const KernelCall& call) {
   if (form.chunk == 0) return AsTask(call);
@@ -366,13 +373,7 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
     task.forms[0].constants.push_back({"kIntegerBlock", layout.integer_block});
     if (form.integer_block == 0 && HasPairTable(parts)) task.forms[0].constants.push_back({"kPairTable", 0});
   }
-  // Long rows leave more stages beside x as it is.
-  if (keeps_stages) {
-    KernelCall::Task::Form pairs = task.forms[0];
-    pairs.arena_bytes = static_cast<int>(LayoutOf(parts, form.chunk, 0).KeptBytes());
-    pairs.constants.pop_back();
-    task.forms.push_back(pairs);
-  }
+  if (keeps_stages) task.forms.push_back(InPairs(parts, form, task.forms[0]));
   if (parts.most_rows == 1 && BytesOfX(parts) == 2 && parts.x->type.dtype == parts.dtype) {
     task.takes = {parts.x};
     const bool has_numbers = !parts.qkv.has_value() || !KvPagesOf(parts.qkv->kv).is_encoded();
