@@ -31,6 +31,8 @@ constexpr int kLeastProducts = 2;
 // That multiply, if nobody asked for a run. With 16 the 8B in mxfp4 took 3.18 ms, as launches 2.40 (H100).
 constexpr int kMostWarps = 8;
 
+constexpr int kEnoughAttentionThreads = 128;
+
 int RoundUp(int64_t bytes) { return static_cast<int>((bytes + 127) / 128 * 128); }
 
 std::string MisfitOf(const DeviceCall& call, const std::vector<plan::Sampling>& kinds) {
@@ -56,16 +58,25 @@ KernelCall InForm(const KernelCall& call, const KernelCall::Task::Form& form) {
       it->second = of_form;
     }
   }
-  for (KernelCall& part : made.parts) part = InForm(part, part.task->forms.back());
+  for (KernelCall& part : made.parts) part = InForm(part, part.task->forms.front());
   return made;
 }
 
-// All kinds in their forms number `slower`, or their last; nothing if one has more threads than compute.
-std::optional<RunCall> InForms(const std::vector<KernelCall>& kinds, size_t slower, RunCall run) {
+// What forms all kinds are in.
+struct FormChoice {
+  size_t of_products, of_others;  // these, or their last
+  int least_threads;              // of attention
+};
+
+// All kinds in such forms; nothing if one has more threads than compute, or too few.
+std::optional<RunCall> InForms(const std::vector<KernelCall>& kinds, const FormChoice& choice, RunCall run) {
   for (const KernelCall& kind : kinds) {
     const auto& forms = kind.task->forms;
-    const KernelCall::Task::Form& form = forms[std::min(slower, forms.size() - 1)];
-    if (kind.task->stage_bytes == 0 && form.threads > 32 * run.math_warps) return std::nullopt;
+    const bool is_product = kind.task->stage_bytes > 0;
+    const KernelCall::Task::Form& form =
+        forms[std::min(is_product ? choice.of_products : choice.of_others, forms.size() - 1)];
+    if (!is_product && form.threads > 32 * run.math_warps) return std::nullopt;
+    if (kind.task->is_attention && form.threads < choice.least_threads) return std::nullopt;
     run.kinds.push_back(InForm(kind, form));
     run.arena_bytes = std::max(run.arena_bytes, RoundUp(form.arena_bytes));
   }
@@ -84,15 +95,21 @@ std::optional<RunCall> Arrange(const std::vector<KernelCall>& kinds, const Targe
     run.body_bytes = std::max(run.body_bytes, RoundUp(kind.task->body_bytes));
     most_forms = std::max(most_forms, kind.task->forms.size());
   }
-  // The fastest forms that leave room for a deep ring, or else for the deepest.
+  // The fastest forms that leave room for a deep ring, or else for the deepest. Slower products are better than
+  // attention of very few warps.
   std::optional<RunCall> best;
-  for (size_t slower = 0; slower < most_forms; ++slower) {
-    std::optional<RunCall> made = InForms(kinds, slower, run);
-    if (!made.has_value()) continue;
-    const int64_t room = target.shared_bytes - kRunSharedBytes - made->SharedBytes();
-    made->stages = std::min(static_cast<int>(room / run.stage_bytes), kMostRunStages);
-    if (made->stages >= 2 && (!best.has_value() || made->stages > best->stages)) best = std::move(made);
-    if (best.has_value() && best->stages >= kDeepRing) break;
+  for (const FormChoice& first : {FormChoice{0, 0, kEnoughAttentionThreads},
+                                  {most_forms, 0, kEnoughAttentionThreads},
+                                  {0, 0, 0},
+                                  {most_forms, 0, 0}}) {
+    for (FormChoice choice = first; choice.of_others < most_forms; ++choice.of_others) {
+      std::optional<RunCall> made = InForms(kinds, choice, run);
+      if (!made.has_value()) continue;
+      const int64_t room = target.shared_bytes - kRunSharedBytes - made->SharedBytes();
+      made->stages = std::min(static_cast<int>(room / run.stage_bytes), kMostRunStages);
+      if (made->stages >= 2 && (!best.has_value() || made->stages > best->stages)) best = std::move(made);
+      if (best.has_value() && best->stages >= kDeepRing) return best;
+    }
   }
   return best;
 }

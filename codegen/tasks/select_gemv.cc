@@ -76,9 +76,21 @@ bool AreWords(const EncodingFormat& format) {
   return AreCodeWords(numbers);
 }
 
-// Columns of x that share an exponent where it becomes integers; 0 where it does not. Of two rows they take as long as
-// floats or longer (H100).  warps: that share a stage of superblocks.
-int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk, int64_t warps = kNarrowWarps) {
+// Codes that are integers of 8 bits.
+bool AreBytes(const WeightParts& weight) {
+  return weight.bits() == 8 && weight.format != nullptr && weight.format->is_integer();
+}
+
+// Codes that are floats of 8 bits and become f16, of which x in bf16 becomes multiples of a power of two.
+bool AreHalves(const ProductParts& parts) {
+  return parts.weight.bits() == 8 && !parts.weight.has_coded_x() && parts.weight.codes != nullptr &&
+         IsFloat(parts.weight.codes->type.dtype) && parts.x->type.dtype == DType::kBF16;
+}
+
+// Columns of x in a block where it becomes integers; 0 where it does not. Of two rows they take as long as floats or
+// longer (H100); codes of 8 bits are integers in a persistent launch alone, whose few warps they bind: in launches they
+// wait longer for x than they gain (H100, H200).  warps: that share a stage of superblocks.
+int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk, bool is_task, int64_t warps = kNarrowWarps) {
   const WeightParts& weight = parts.weight;
   const bool has_integers = parts.is_decoded() && !weight.has_coded_x() && BytesOfX(parts) == 2 && parts.most_rows == 1;
   if (!has_integers) return 0;
@@ -88,7 +100,8 @@ int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk, int64_t warps =
     if (chunk % kBlock != 0) return 0;
     return chunk / kBlock < warps ? kBlock / 2 : kBlock;
   }
-  if (weight.bits() != 4) return 0;
+  const bool are_bytes = AreBytes(weight) || AreHalves(parts);
+  if (weight.bits() != 4 && !(are_bytes && is_task)) return 0;
   if (AreWords(*weight.format)) {
     const bool has_blocks = chunk % kCodeWordBlock == 0 && (!weight.has_blocks() || weight.block % kCodeWordBlock == 0);
     return has_blocks ? kCodeWordBlock : 0;
@@ -98,7 +111,7 @@ int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk, int64_t warps =
     const bool is_of_lanes = weight.scale_bits() > 0 && is_small && chunk % (4 * weight.block) == 0;
     return StandsForHalves(*weight.format) && is_of_lanes ? 4 * weight.block : 0;
   }
-  int64_t block = 128;
+  int64_t block = are_bytes ? 64 : 128;  // a lane reads 16 bytes of codes
   while (chunk % block != 0 || (weight.has_blocks() && weight.block % block != 0)) block /= 2;
   return block >= 4 * kCodesOfLane ? block : 0;
 }
@@ -135,14 +148,15 @@ GemvLayout LayoutOf(const ProductParts& parts, int64_t chunk, int64_t integer_bl
           .superblock_bytes = weight.superblock == nullptr ? 0 : weight.superblock->superblock_bytes,
           .integer_block = integer_block,
           .table_bytes = integer_block == 0 && HasPairTable(parts) ? kPairTableBytes : 0,
-          .of_words = integer_block > 0 && weight.format != nullptr && AreWords(*weight.format)};
+          .of_words = integer_block > 0 && weight.format != nullptr && AreWords(*weight.format),
+          .of_halves = integer_block > 0 && AreHalves(parts)};
 }
 
 // A stage of rows of the weight, of which two fit `most` bytes. Copies of 2 KiB a row are best; smaller ones keep the
 // copy engine busy without filling memory (1 KiB: 3.2 TB/s of 4.3 on an H200), larger ones make few stages. Rows of
 // codes have more columns, so that x takes more room beside them: smaller copies that leave x all of it are better than
 // x in the ring.
-std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most) {
+std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most, bool is_task = false) {
   const WeightParts& weight = parts.weight;
   int64_t wished = 2048 * 8 / weight.bits();
   if (!parts.is_decoded()) {
@@ -170,7 +184,7 @@ std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most) {
   }
   const auto layout_of = [&](int64_t columns, bool x_as_integers) -> std::optional<GemvLayout> {
     const int64_t chunk = ChunkOf(parts.k, step, columns);
-    const int64_t integer_block = chunk > 0 && x_as_integers ? IntegerBlockOf(parts, chunk) : 0;
+    const int64_t integer_block = chunk > 0 && x_as_integers ? IntegerBlockOf(parts, chunk, is_task) : 0;
     if (chunk == 0 || (x_as_integers && integer_block == 0)) return std::nullopt;
     const GemvLayout layout = LayoutOf(parts, chunk, integer_block);
     const bool has_copies = (layout.scale_bits == 0 || layout.PartCopy(layout.scale_bits) > 0) &&
@@ -307,24 +321,35 @@ std::optional<Misfit> ReadGemv(const KernelBody& body, const ProgramScope& scope
   return parts->norm_node == nullptr ? std::nullopt : AddNorm(*parts->norm_node, scope, parts);
 }
 
+// A form that keeps x in blocks, the last of its constants, with x as it is instead: long rows leave more stages so.
+KernelCall::Task::Form InPairs(const ProductParts& parts, const GemvForm& form, KernelCall::Task::Form made) {
+  made.arena_bytes = static_cast<int>(LayoutOf(parts, form.chunk, 0).KeptBytes());
+  made.constants.pop_back();
+  return made;
+}
+
 // In a persistent launch the stages are those of its ring, and x lies beside it.
 std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm& form, const KernelCall& call) {
   if (form.chunk == 0) return AsTask(call);
   // It has room for x beside its ring where a launch of its own has not: for all of it, for a codebook's integers, and
   // for large copies of integers' weights where these would be halved.
   const bool has_codebook = parts.weight.format != nullptr && parts.weight.format->codebook != nullptr;
-  const bool may_be_integers = form.integer_block > 0 || (has_codebook && IntegerBlockOf(parts, form.chunk) > 0);
-  const std::optional<GemvLayout> whole =
-      form.x_in_ring || may_be_integers ? StageOf(parts, kWholeBytes) : std::nullopt;
+  const bool are_bytes = AreBytes(parts.weight) || AreHalves(parts);
+  const int64_t own_block = has_codebook || are_bytes ? IntegerBlockOf(parts, form.chunk, true) : 0;
+  // Codes of 8 bits keep the stages of launches.
+  const bool keeps_stages = are_bytes && own_block > 0 && !form.x_in_ring;
+  const std::optional<GemvLayout> whole = !keeps_stages && (form.x_in_ring || form.integer_block > 0 || own_block > 0)
+                                              ? StageOf(parts, kWholeBytes, true)
+                                              : std::nullopt;
   const bool fits = whole.has_value() && !whole->x_in_ring &&
-                    (whole->integer_block == form.integer_block || (has_codebook && whole->integer_block > 0));
+                    (whole->integer_block == form.integer_block || (own_block > 0 && whole->integer_block > 0));
   if (form.x_in_ring && !fits) return std::nullopt;
   const bool is_better =
       fits && (form.x_in_ring || whole->chunk > form.chunk || whole->integer_block > form.integer_block);
-  GemvLayout layout = is_better ? *whole : LayoutOf(parts, form.chunk, form.integer_block);
+  GemvLayout layout = is_better ? *whole : LayoutOf(parts, form.chunk, keeps_stages ? own_block : form.integer_block);
   // Superblocks are whole for fewer warps.
   if (parts.weight.superblock != nullptr && layout.integer_block > 0) {
-    layout = LayoutOf(parts, layout.chunk, IntegerBlockOf(parts, layout.chunk, kWideWarps));
+    layout = LayoutOf(parts, layout.chunk, IntegerBlockOf(parts, layout.chunk, true, kWideWarps));
   }
   const bool is_small = IsOfSmallCopies(parts, layout);
   KernelCall::Task task;
@@ -348,6 +373,7 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
     task.forms[0].constants.push_back({"kIntegerBlock", layout.integer_block});
     if (form.integer_block == 0 && HasPairTable(parts)) task.forms[0].constants.push_back({"kPairTable", 0});
   }
+  if (keeps_stages) task.forms.push_back(InPairs(parts, form, task.forms[0]));
   if (parts.most_rows == 1 && BytesOfX(parts) == 2 && parts.x->type.dtype == parts.dtype) {
     task.takes = {parts.x};
     const bool has_numbers = !parts.qkv.has_value() || !KvPagesOf(parts.qkv->kv).is_encoded();

@@ -103,7 +103,7 @@ std::optional<KernelCall::Task> TaskOfParts(const Target& target, KernelCall* ca
   bool is_first = true, has_row = true;
   KernelCall::Task::Form form;
   for (const KernelCall& part : call->parts) {
-    if (!part.task.has_value() || part.task->forms.size() != 1) return std::nullopt;
+    if (!part.task.has_value() || (part.task->forms.size() != 1 && part.task->stage_bytes == 0)) return std::nullopt;
     const KernelCall::Task& own = *part.task;
     if (!is_first && (own.stage_bytes > 0) != (task.stage_bytes > 0)) return std::nullopt;
     form.threads = std::max(form.threads, own.forms[0].threads);

@@ -34,19 +34,21 @@ LLMC_HOST_DEVICE constexpr int GemvSteps(i64 blocks, int most) {
   return steps;
 }
 
-// A row of x as integers in shared memory (integer_x.cuh): blocks of columns that share an exponent, 256, 128, 64 or 32
-// of them; of each the digits, then 16 bytes with the power of two and the sum of its integers. If the weight has
-// several scales for them, 4 bytes for each of some parts follow, with what the sum of a part becomes; if its codes
-// become words, four numbers where sums begin.
+// A row of x as integers in shared memory (integer_x.cuh): blocks of 256, 128, 64 or 32 columns, whose integers are
+// multiples of one power of two; of each the digits, then 16 bytes with the power of two and the sum of its integers.
+// If the weight has several scales for them, 4 bytes for each of some parts follow, with what the sum of a part
+// becomes; if its codes become words, four numbers where sums begin.
 constexpr u32 kXDigits = 3;
 constexpr i64 kSuperblockPart = 32;  // columns of such a part, of superblocks
 struct IntegerXLayout {
   u32 columns, block, parts;
+  u32 exponent_columns;   // that share an exponent: of a block, or of several that a warp has at a time
   bool of_quads = false;  // whether a lane has four neighbours of each 16 columns, else neighbours of all
   bool of_words = false;
+  bool of_halves = false;  // floats of 16 bits instead (half_tile.cuh)
 
   LLMC_HOST_DEVICE constexpr u32 BlockBytes() const {
-    return kXDigits * block + 16 + (of_words ? 16 : parts == 1 ? 0 : 4 * parts);
+    return SumsAt() + 16 + (of_words ? 16 : parts == 1 ? 0 : 4 * parts);
   }
   // Columns of which the digits of one place are neighbours: a lane reads 16 bytes of them, or 8.
   LLMC_HOST_DEVICE constexpr u32 Half() const { return block < 64 ? block : 64; }
@@ -60,7 +62,7 @@ struct IntegerXLayout {
   LLMC_HOST_DEVICE constexpr u32 QuadAt(u32 i) const {
     return i * 4 / Half() * kXDigits * Half() + i % 4 * (Half() / 4) + i / 4 % (Half() / 16) * 4;
   }
-  LLMC_HOST_DEVICE constexpr u32 SumsAt() const { return kXDigits * block; }
+  LLMC_HOST_DEVICE constexpr u32 SumsAt() const { return (of_halves ? 2 : kXDigits) * block; }
   LLMC_HOST_DEVICE constexpr u32 RowBytes() const { return columns / block * BlockBytes(); }
 };
 
@@ -102,15 +104,24 @@ struct GemvLayout {
   // Of weights in superblocks: columns and bytes of one. Rows may begin anywhere, and stages have what lies between
   // multiples of 16 bytes.
   i64 superblock = 0, superblock_bytes = 0;
-  i64 integer_block = 0;  // x is kept as integers, in blocks of so many columns; else as it is
-  i64 table_bytes = 0;    // of what bytes of codes stand for, beside x
-  bool of_words = false;  // with integer_block: codes become words, of two bytes
+  i64 integer_block = 0;   // x is kept as integers, in blocks of so many columns; else as it is
+  i64 table_bytes = 0;     // of what bytes of codes stand for, beside x
+  bool of_words = false;   // with integer_block: codes become words, of two bytes
+  bool of_halves = false;  // with integer_block: x becomes floats of 16 bits
 
   LLMC_HOST_DEVICE constexpr IntegerXLayout IntegerX() const {
     const bool of_lanes = scale_bits > 0 && 4 * part_block == integer_block;
     const i64 parts = superblock > 0 ? integer_block / kSuperblockPart : of_lanes ? 4 : 1;
-    return {static_cast<u32>(columns), static_cast<u32>(integer_block), static_cast<u32>(parts), superblock > 0,
-            of_words};
+    // One maximum of a whole warp's columns takes less than those of its parts.
+    constexpr i64 kOfWarp = 256;
+    const bool of_warp = parts == 1 && superblock == 0 && !of_words && chunk % kOfWarp == 0 && columns % kOfWarp == 0;
+    return {static_cast<u32>(columns),
+            static_cast<u32>(integer_block),
+            static_cast<u32>(parts),
+            static_cast<u32>(of_warp ? kOfWarp : integer_block),
+            superblock > 0,
+            of_words,
+            of_halves};
   }
   // Of x. With superblocks four lanes read 16 columns of a row at once.
   LLMC_HOST_DEVICE constexpr i64 Stride() const { return GemvStride(chunk, superblock > 0 ? 16 : block); }

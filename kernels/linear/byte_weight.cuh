@@ -16,7 +16,7 @@ struct ByteWeight {
   using B = typename C::B;
   using Accumulator = u32;
   static constexpr int kBits = 8, kLane = 16, kScaleBits = 0, kZeroBits = 0, kPartBlock = 1, kMostSteps = 1;
-  static constexpr bool kCodesAreWords = false;
+  static constexpr bool kCodesAreWords = false, kCodesAreHalves = false;
   static constexpr int kBlockColumns = 0, kBlockBytes = 0;
   static constexpr bool kIsDense = true, kPairsFourApart = false, kHasZero = C::kZero != kNoPart;
   static_assert(!C::kZeroA || kSame<typename C::ZeroA, X>,

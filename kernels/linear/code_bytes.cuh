@@ -15,6 +15,23 @@ struct CodeBytes {
   static constexpr bool kIsThere = false;
 };
 
+// Codes of 8 bits are bytes.
+template <class Q>
+struct BytesAsTheyAre {
+  using Byte = Q;
+  static constexpr bool kIsThere = true, kEvensFirst = false;
+  static constexpr int kFactor = 1, kZero = 0, kMost = kSame<Q, i8> ? 128 : 255;
+  template <int kCount>
+  static __device__ __forceinline__ void Of(const Codes<Q, kCount>& codes, int first, u32 (&words)[2]) {
+    words[0] = codes.word[first / 4];
+    words[1] = codes.word[first / 4 + 1];
+  }
+};
+template <>
+struct CodeBytes<i8> : BytesAsTheyAre<i8> {};
+template <>
+struct CodeBytes<u8> : BytesAsTheyAre<u8> {};
+
 // Signed codes stay in the high halves of bytes, where their sign is that of the byte.
 template <>
 struct CodeBytes<i4> {

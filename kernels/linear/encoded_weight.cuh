@@ -7,9 +7,8 @@
 // few bits is exact, too.
 #pragma once
 #include "kernels/linear/code_pairs.cuh"
-#include "kernels/linear/integer_tile.cuh"
+#include "kernels/linear/half_tile.cuh"
 #include "kernels/linear/weight_reader.cuh"
-#include "kernels/linear/word_tile.cuh"
 
 namespace llmc {
 
@@ -60,9 +59,11 @@ struct EncodedWeight {
   static constexpr int kBits = kCodeBits<Q>, kLane = kIntegerBlock<C> > 0 ? kIntegerBlock<C> / 4 : kCodesOfLane;
   static constexpr bool kIsDense = false, kPairsFourApart = sizeof(T) == 2 && !CodePairs<T, Q>::kOfNeighbours;
   static constexpr bool kCodesAreWords = CodeWords<Q>::kIsThere;
+  static constexpr bool kCodesAreHalves = kSame<Q, f8e4m3> || kSame<Q, f8e5m2>;
   static constexpr int kMostSteps = kIntegerBlock<C> > 0 ? (kCodesAreWords ? 1 : 2)
                                     : sizeof(T) == 4     ? 1
-                                                         : (kBits <= 4 ? 4 : 2);
+                                    : kBits <= 4         ? 4
+                                                         : 2;
   static constexpr bool kScaleInBlocks = C::kScale == kOfBlocks, kZeroInBlocks = C::kZero == kOfBlocks;
   static constexpr int kScaleBits = kScaleInBlocks ? 8 * static_cast<int>(sizeof(Scale)) : 0;
   static constexpr int kZeroBits = !kZeroInBlocks ? 0 : kPacked<Zero> ? 4 : 8 * static_cast<int>(sizeof(Zero));
@@ -431,8 +432,7 @@ struct EncodedWeight {
   };
 #if LLMC_SM90
   template <class S>
-  struct SumsOf<S, true> : Choose<S::kLayout.of_words, WordTile<EncodedWeight, S>,
-                                  IntegerTileOf<(S::kLayout.IntegerX().parts > 1), EncodedWeight, S>>::Type {};
+  struct SumsOf<S, true> : TileOfKeptX<EncodedWeight, S> {};
 #endif
   template <class S>
   using Sums = SumsOf<S, (kIntegerBlock<C> > 0)>;

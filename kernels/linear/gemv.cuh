@@ -77,7 +77,7 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
   // Others learn of the results when the task is done.
   constexpr bool kReadsBack = kIsTask && Epilogue::kReadsBack && kReadBackHolds && !kGivesRow<Context>;
   ReadBack<typename Epilogue::Result> read_back;
-  constexpr bool kInParts = kTakesRow<Context> && !Prologue::kNormalizes && PartsOfX<C, S>::kAreSeveral;
+  constexpr bool kInParts = kTakesParts<Context, C, S>;
   PartsOfX<C, S> parts;
   int next_turn = 0, parity = 0;
 #pragma unroll 1

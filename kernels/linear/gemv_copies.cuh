@@ -60,8 +60,12 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
   const int last = stages > kLastStages ? stages - kLastStages : 0;
   // In parts of stages: what is under way at a time when x is there, and before.
   constexpr int kInFlight = Ring::kParts == 1 ? C::kInFlight : Ring::kInFlight;
-  // As many whole ones as come near it.
-  constexpr int kAheadParts = (kMostAheadBytes + kMostAheadBytes / 9) * Ring::kParts / S::kStageBytes;
+  // As many whole ones as come near it; twice as many of codes of 8 bits where the row of x comes in parts, of which
+  // the first is short.
+  constexpr bool kOfBytes = Weight<C>::kBits == 8 && Weight<C>::kBlockColumns == 0;
+  constexpr int kTimes = kTakesParts<Context, C, S> && kOfBytes ? 2 : 1;
+  constexpr int kAheadBytes = (kMostAheadBytes + kMostAheadBytes / 9) * kTimes;
+  constexpr int kAheadParts = kAheadBytes * Ring::kParts / S::kStageBytes;
   constexpr int kAhead = kAheadParts < 1 ? 1 : kAheadParts < kInFlight ? kAheadParts : kInFlight;
   const auto has_x = [&](int stage) {
     if constexpr (kRoleOf<Context> == Role::kAll) {

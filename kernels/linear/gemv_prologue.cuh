@@ -10,7 +10,9 @@ namespace llmc {
 template <class C, class S>
 __device__ __forceinline__ void StoreX(typename S::Kept* to, int token, int column, bool is_there,
                                        const Vec<u32, 4>& x) {
-  if constexpr (S::kIntegers) {
+  if constexpr (S::kLayout.of_halves) {
+    StoreHalves<S, typename S::X>(to, column, is_there, x);
+  } else if constexpr (S::kIntegers) {
     StoreIntegers<S, typename S::X, typename Weight<C>::template Sums<S>>(to, column, is_there, x);
   } else {
     auto* const at = reinterpret_cast<Vec<u32, 4>*>(to + token * S::kXStride + column);
@@ -110,6 +112,9 @@ struct PartsOfX {
   }
 };
 
+template <class Context, class C, class S>
+inline constexpr bool kTakesParts = kTakesRow<Context> && !S::kNormalizes && PartsOfX<C, S>::kAreSeveral;
+
 // x of codes, which 16 bits hold exactly; with scales of runs of columns it is rounded to T.
 template <class T, class Codes>
 struct CodedX {
@@ -194,6 +199,9 @@ struct NormOfThread {
     }
   }
   __device__ __forceinline__ const Vec<T, S::kVec>& At(int i, int) const { return vectors[i]; }
+  __device__ __forceinline__ Vec<u32, 4> WordsAt(int i) const {
+    return *reinterpret_cast<const Vec<u32, 4>*>(&vectors[i]);
+  }
 };
 struct NoNorm {};
 
@@ -209,6 +217,10 @@ struct NormalizedX {
   __device__ __forceinline__ void Load(typename S::Kept* to, const Rows& x, const Norm& norm,
                                        typename S::Squares& squares, i64 tokens) const {
     static_assert(!C::kXInRing, "normalized rows are kept in shared memory");
+    if constexpr (S::kIntegers && Rows::kIsPassed) {
+      LoadIntegers<C, S>(to, x, norm, squares);
+      return;
+    }
     constexpr int kVec = S::kVec, kEach = (C::kIn / kVec + S::kMathThreads - 1) / S::kMathThreads;
     Vec<T, kVec> v[C::kTokens][kEach] = {};
 #pragma unroll
@@ -234,10 +246,6 @@ struct NormalizedX {
 #pragma unroll
       for (int i = 0; i < S::kWarps; ++i) sum += squares.of[token][i];
       scale[token] = rsqrtf(sum / C::kIn + eps);
-    }
-    if constexpr (S::kIntegers && Rows::kIsPassed) {
-      StoreNormalized<C, S>(to, v[0], norm, scale[0]);
-      return;
     }
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
@@ -269,24 +277,41 @@ struct NormalizedX {
     for (int j = 0; j < kVec; ++j) r.v[j] = FromFloat<T>(ToFloat(x.v[j]) * scale * ToFloat(w.v[j]));
     return r;
   }
-  // A row of a persistent launch as integers, in a rolled loop: it has more code than a multiprocessor keeps.
-  template <class C, class S, int kVec, int kEach, class Norm>
-  static __device__ __forceinline__ void StoreNormalized(typename S::Kept* to, Vec<T, kVec> (&x)[kEach],
-                                                         const Norm& norm, float scale) {
-    Vec<T, kVec> w[kEach];
+  // A row of a persistent launch as integers, by whole words.
+  template <class C, class S, class Rows, class Norm>
+  __device__ __forceinline__ void LoadIntegers(typename S::Kept* to, const Rows& x, const Norm& norm,
+                                               typename S::Squares& squares) const {
+    static_assert(S::kVec == 8, "numbers of 16 bits");
+    constexpr int kVectors = C::kIn / 8, kEach = (kVectors + S::kMathThreads - 1) / S::kMathThreads;
+    constexpr bool kIsWhole = kVectors % S::kMathThreads == 0;
+    Vec<u32, 4> v[kEach] = {};
+    x.Row(0).Read(v, threadIdx.x, S::kMathThreads, kVectors);
+    float sum = 0;
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) w[i] = norm.At(i, ColumnOf<S>(i));
-#pragma unroll 1
+    for (int i = 0; i < 4 * kEach; ++i) {
+      const float low = LowOf<T>(v[i / 4].v[i % 4]), high = HighOf<T>(v[i / 4].v[i % 4]);
+      sum += low * low;
+      sum += high * high;
+    }
+    sum = WarpReduce(sum, Sum());
+    if (threadIdx.x % 32 == 0) squares.of[0][threadIdx.x / 32] = sum;
+    SyncThreads<1, S::kMathThreads>();
+    sum = 0;
+#pragma unroll
+    for (int i = 0; i < S::kWarps; ++i) sum += squares.of[0][i];
+    const float scale = rsqrtf(sum / C::kIn + eps);
+#pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const int column = ColumnOf<S>(i);
-      if (column - kVec * static_cast<int>(threadIdx.x % 32) >= C::kIn) break;
-      const Vec<T, kVec> r = Normalized(x[0], w[0], scale);
-      StoreX<C, S>(to, 0, column, column < C::kIn, *reinterpret_cast<const Vec<u32, 4>*>(&r));
+      const int at = i * S::kMathThreads + static_cast<int>(threadIdx.x);
+      if (!kIsWhole && at - static_cast<int>(threadIdx.x % 32) >= kVectors) break;
+      const auto w = norm.WordsAt(i);
+      Vec<u32, 4> r;
 #pragma unroll
-      for (int j = 1; j < kEach; ++j) {
-        x[j - 1] = x[j];
-        w[j - 1] = w[j];
+      for (int j = 0; j < 4; ++j) {
+        r.v[j] =
+            Pack<T>(LowOf<T>(v[i].v[j]) * scale * LowOf<T>(w.v[j]), HighOf<T>(v[i].v[j]) * scale * HighOf<T>(w.v[j]));
       }
+      StoreX<C, S>(to, 0, 8 * at, kIsWhole || at < kVectors, r);
     }
   }
 };

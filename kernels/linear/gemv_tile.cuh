@@ -32,7 +32,8 @@ inline constexpr bool kPairTable<C, typename VoidOf<decltype(C::kPairTable)>::Ty
 // C::kStages.  C::kInFlight: the most stages that are copied at a time.
 // C::kXInRing: whether x comes with the stages; else all of it is kept in shared memory.
 // C::kThreads: threads per block, of which a warp copies.  C::kSharedBytes: of dynamic shared memory.
-// C::kIntegerBlock: x is kept as integers, in blocks of so many columns; 0, or not there: as it is.
+// C::kIntegerBlock: x is kept as integers, or halves (half_tile.cuh), in blocks of so many columns; 0, or not there: as
+// it is.
 // Weight: a reader (weight_reader.cuh).
 template <class C, class Prologue, class Epilogue, class Weight>
 struct GemvShape {
@@ -69,7 +70,8 @@ struct GemvShape {
                                          Weight::kBlockBytes,
                                          kIntegerBlock<C>,
                                          kPairTable<C> ? kPairTableBytes : 0,
-                                         kIntegerBlock<C> > 0 && Weight::kCodesAreWords};
+                                         kIntegerBlock<C> > 0 && Weight::kCodesAreWords,
+                                         kIntegerBlock<C> > 0 && Weight::kCodesAreHalves};
   static constexpr int kStride = static_cast<int>(kLayout.Stride()), kXStride = static_cast<int>(kLayout.XStride());
   static constexpr int kStageBytes = static_cast<int>(kLayout.StageBytes());
   static constexpr int kXBytes = static_cast<int>(kLayout.XBytes());
@@ -84,9 +86,10 @@ struct GemvShape {
     if constexpr (!kIntegers) return column;
     return static_cast<int>(static_cast<u32>(column) / kBlock * kLayout.IntegerX().BlockBytes());
   }
+  static constexpr bool kNormalizes = Prologue::kNormalizes;
   // Of the rows of x, by the warps, where the prologue normalizes them.
   struct Squares {
-    float of[Prologue::kNormalizes ? C::kTokens : 1][kWarps];
+    float of[kNormalizes ? C::kTokens : 1][kWarps];
   };
 
   static_assert(!kStreams || !Weight::kIsDense || kBlock * kSize == kGemvBlockBytes, "4 lanes read 16 bytes each");

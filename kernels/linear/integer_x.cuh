@@ -32,7 +32,9 @@ __device__ __forceinline__ u32 MaxOfHalves(u32 a, u32 b) {
 // The greatest half of the words of kLanes neighbouring lanes. All lanes of a warp call it.
 template <u32 kLanes>
 __device__ __forceinline__ u32 GreatestHalf(u32 x) {
-  if constexpr (kLanes == 16) {
+  if constexpr (kLanes == 32) {
+    return __reduce_max_sync(~0u, x >> 16 > (x & 0xffffu) ? x >> 16 : x & 0xffffu);
+  } else if constexpr (kLanes == 16) {
     const bool is_low = threadIdx.x % 32 < 16;
     const u32 own = x >> 16 > (x & 0xffffu) ? x >> 16 : x & 0xffffu;
     const u32 low = __reduce_max_sync(~0u, is_low ? own : 0), high = __reduce_max_sync(~0u, is_low ? 0 : own);
@@ -41,6 +43,15 @@ __device__ __forceinline__ u32 GreatestHalf(u32 x) {
 #pragma unroll
   for (u32 offset = 1; offset < kLanes; offset *= 2) x = MaxOfHalves(x, __shfl_xor_sync(~0u, x, offset));
   return x >> 16 > (x & 0xffffu) ? x >> 16 : x & 0xffffu;
+}
+
+// The field of the exponent, as f32 has it, of the largest of what kLanes neighbouring lanes have.
+template <u32 kLanes, class T>
+__device__ __forceinline__ u32 ExponentField(const Vec<u32, 4>& x) {
+  u32 most = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) most = MaxOfHalves(most, x.v[i] & 0x7fff7fffu);
+  return __float_as_uint(ToFloat(T{static_cast<u16>(GreatestHalf<kLanes>(most))})) >> 23;
 }
 
 // Bytes `place` 0, 1, 2 of four words, as words[place].
@@ -83,19 +94,15 @@ __device__ __forceinline__ void StoreBegin(IntegerBlockSums* to, i32 sum, float 
 }
 
 // Eight neighbours of a row, from column `column` on. Of parts Tile says what their sums become, PartOf. All lanes of a
-// warp call it, with neighbouring columns; those of a block are or are not there together.  row: of shared memory.
-// Tile: integer_tile.cuh.
+// warp call it, with neighbouring columns; those that share an exponent are or are not there together.  row: of shared
+// memory. Tile: integer_tile.cuh.
 template <class S, class T, class Tile>
 __device__ __forceinline__ void StoreIntegers(u8* row, u32 column, bool is_there, const Vec<u32, 4>& x) {
   constexpr IntegerXLayout kX = S::kLayout.IntegerX();
-  constexpr u32 kBlock = kX.block, kLanes = kBlock / 8;  // lanes that share a block
+  constexpr u32 kBlock = kX.block, kLanes = kX.exponent_columns / 8;  // lanes that share an exponent
   constexpr u32 kPart = kBlock / kX.parts;
   constexpr bool kSums = Tile::kSums, kEvensFirst = Tile::Bytes::kEvensFirst;
-  u32 most = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) most = MaxOfHalves(most, x.v[i] & 0x7fff7fffu);
-  most = GreatestHalf<kLanes>(most);
-  const u32 field = __float_as_uint(ToFloat(T{static_cast<u16>(most)})) >> 23, exponent = field < 22 ? 22 : field;
+  const u32 field = ExponentField<kLanes, T>(x), exponent = field < 22 ? 22 : field;
   const float factor = __uint_as_float((275u - exponent) << 23);  // 2^22 / 2^(exponent - 126)
   u32 bits[8], sum = 0;
 #pragma unroll
@@ -125,15 +132,15 @@ __device__ __forceinline__ void StoreIntegers(u8* row, u32 column, bool is_there
     auto* const of_parts = reinterpret_cast<typename Tile::OfPart*>(sums_at + 1);
     if constexpr (kSums) of_parts[column % kBlock / kPart] = Tile::PartOf(static_cast<i32>(sum));
     if (column % kBlock == 0) sums_at->step = step;
+  } else if constexpr (!kSums) {
+    sums_at->step = step;
   } else {
     IntegerBlockSums sums = {{}, step};
-    if constexpr (kSums) {
-      i32 rest = static_cast<i32>(sum);
+    i32 rest = static_cast<i32>(sum);
 #pragma unroll
-      for (u32 place = 0; place < kXDigits; ++place) {
-        sums.digits[place] = place == kXDigits - 1 ? rest : static_cast<i8>(rest);
-        rest = (rest - sums.digits[place]) >> 8;
-      }
+    for (u32 place = 0; place < kXDigits; ++place) {
+      sums.digits[place] = place == kXDigits - 1 ? rest : static_cast<i8>(rest);
+      rest = (rest - sums.digits[place]) >> 8;
     }
     *sums_at = sums;
   }

@@ -65,7 +65,7 @@ struct SuperblockWeight {
   static constexpr int kBits = 8, kLane = (kIntegerBlock<C> > 0 ? kIntegerBlock<C> : kBlockColumns) / 4;
   static constexpr bool kIsDense = false, kPairsFourApart = false;
   static constexpr int kMostSteps = 1;
-  static constexpr bool kCodesAreWords = false;
+  static constexpr bool kCodesAreWords = false, kCodesAreHalves = false;
   static constexpr int kScaleBits = 0, kZeroBits = 0, kPartBlock = 1;
   static constexpr int kQuads = kBlockColumns / 16, kGroups = kBlockColumns / Format::kGroup;
   static constexpr int kQuadsOfGroup = Format::kGroup / 16;

@@ -7,6 +7,7 @@
 //   kBlockColumns, kBlockBytes   of superblocks, which have scales of their own; 0 where there are none
 //   kLane       columns that a lane multiplies at once when the weight is streamed; 4 lanes share a row
 //   kCodesAreWords  whether codes become words where x becomes integers (code_words.cuh)
+//   kCodesAreHalves  whether codes become f16 where x becomes such, with a power of two (half_tile.cuh)
 //   kMostSteps  how often a warp does that with neighbouring columns, at the most, before it goes to others
 //   kPairsFourApart  x is paired so in shared memory (code_pairs.cuh), if all of it is kept there
 //   kScaleBits, kZeroBits, kPartBlock   of the numbers that come with the stages: bits of each, 0 where there are
@@ -39,7 +40,7 @@ struct DenseWeight {
   static constexpr bool kIsDense = true, kPairsFourApart = false;
   static constexpr int kScaleBits = 0, kZeroBits = 0, kPartBlock = 1, kBlockColumns = 0, kBlockBytes = 0;
   static constexpr int kMostSteps = 1;
-  static constexpr bool kCodesAreWords = false;
+  static constexpr bool kCodesAreWords = false, kCodesAreHalves = false;
   const T* at;
 
   __device__ __forceinline__ DenseWeight(const T* at) : at(at) {}  // a pointer is one

@@ -122,7 +122,8 @@ TEST_P(IntegerProducts, KeepSmallNumbers) {
       x.SetFloat(i, 1.5);
       x.SetFloat(i + 1, -1.5);
     }
-    const bool is_even = codes.dtype() == DType::kU8;
+    const auto encoding = ParseEncoding(product.encoding);
+    const bool is_even = encoding.ok() && (*encoding)->format->superblock > 0;
     for (int64_t i = 0; !is_even && i < codes.size(); i += 16) codes.SetInt(i + 1, codes.GetInt(i));
     const Tensor device = ProductOnDevice(product, type, x), sums = InSumsOfF64(product, x);
     double square = 0;
@@ -148,7 +149,11 @@ TEST_P(IntegerProducts, SayWhereNumbersAreNotFinite) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, IntegerProducts,
-                         testing::Values("int4 group=128 scale=f16", "int4 group=32 scale=f16",
+                         testing::Values("int8 per=channel scale=f32", "int8 group=128 scale=f16 zero=i8",
+                                         "uint8 group=64 scale=bf16 zero=f32", "uint8 per=tensor scale=f32 zero=u8",
+                                         "int8 group=32 scale=f16", "f8e4m3 per=channel scale=f32",
+                                         "f8e4m3 group=64 scale=f16", "f8e5m2 per=token scale=f32", "mxfp8",
+                                         "int4 group=128 scale=f16", "int4 group=32 scale=f16",
                                          "uint4 group=128 scale=f16 zero=u4", "uint4 group=64 scale=bf16 zero=bf16",
                                          "nvfp4", "nvfp4 outer=row", "mxfp4", "nf4 group=64 scale=f32",
                                          "nf4 group=128 scale=bf16", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs",

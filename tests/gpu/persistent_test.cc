@@ -294,6 +294,11 @@ INSTANTIATE_TEST_SUITE_P(
                          R"({"quantization_config": {"quant_method": "compressed-tensors", "format": "float-quantized",
                 "quantization_status": "compressed", "ignore": ["lm_head"], "config_groups": {"group_0": {
                 "targets": ["Linear"], "format": "float-quantized", "weights": {"num_bits": 8, "type": "float",
+                "symmetric": true, "strategy": "channel", "dynamic": false}}}}})"},
+            WeightScheme{"int8",
+                         R"({"quantization_config": {"quant_method": "compressed-tensors", "format": "int-quantized",
+                "quantization_status": "compressed", "ignore": ["lm_head"], "config_groups": {"group_0": {
+                "targets": ["Linear"], "format": "int-quantized", "weights": {"num_bits": 8, "type": "int",
                 "symmetric": true, "strategy": "channel", "dynamic": false}}}}})"})),
     [](const auto& info) { return absl::StrCat(std::get<0>(info.param).name, "_", std::get<1>(info.param).name); });
 
