@@ -15,6 +15,9 @@
 
 namespace llmc {
 
+// Where a value of the program lies, such as "%x", the input x. NotFound: nothing of the program keeps it.
+absl::StatusOr<DeviceRange> PlaceOf(const DeviceProgram& program, const std::string& value);
+
 // One thread at a time.
 class CudaRun {
  public:
@@ -31,6 +34,15 @@ class CudaRun {
   // Of the last run: seconds on the GPU, from when its inputs were there to when its outputs were, without the copies
   // of both. FailedPrecondition: there was none.
   absl::StatusOr<double> DeviceSeconds();
+  // Computes the last run again, on what lies at its inputs now: from its graph, unless there is none. What runs leaves
+  // nothing at the inputs: who repeats sets them before. On the device's stream, without a wait. FailedPrecondition:
+  // there was none.
+  absl::Status Repeat();
+  // Of the last run, for who times it: where its buffers lie, its tasks and its sizes. nullptr: there was none.
+  const DeviceProgram* last_program() const { return last_; }
+  const StepDims& last_sizes() const { return last_sizes_; }
+  DeviceModel* model() { return model_.get(); }
+
   // Why runs have no new graphs any more, but are launched kernel by kernel; OK while they have.
   absl::Status graph_status() const { return runs_->capture_status(); }
   size_t num_graphs() const { return runs_->num_graphs(); }
@@ -51,6 +63,8 @@ class CudaRun {
   DeviceMemory arena_;
   std::optional<PreparedRuns<Device, DeviceProgram>> runs_;  // in the arena and the states that there are
   DeviceEvent begin_, end_;                                  // of what the last run computed
+  const DeviceProgram* last_ = nullptr;                      // of runs_
+  StepDims last_sizes_;
 };
 
 }  // namespace llmc
