@@ -78,7 +78,7 @@ struct Options {
   std::string output, trace;
   bool profile = false, json = false, trace_kernels = false, prefix_cache = false;
   double sustain = 2;  // seconds
-  std::optional<bool> tune;
+  TuneOptions tune;
   StepForm steps = StepForm::kAuto;
 };
 
@@ -87,13 +87,14 @@ constexpr int64_t kEngineTokens = 65;
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-absl::Status Compile(const ModelSource& source, std::optional<bool> tune, StepForm steps, const Target& target,
+absl::Status Compile(const ModelSource& source, TuneOptions tune, StepForm steps, const Target& target,
                      const std::string& path, Progress* progress, TuneReport* tuning) {
   Ledger ledger;
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadOptimized(source, {.target = target.name}, &ledger, progress));
   ASSIGN_OR_RETURN(PlanOptions options,
                    MakePlanOptions(*model, source, {.output = path, .targets = {target}, .generates = false}, ledger));
   options.device.steps = steps;
+  if (options.language_model.has_value()) tune.sizes.clear();  // its steps are known
   RETURN_IF_ERROR(SetTuning(tune, progress, &options, tuning));
   progress->Stage("compile");
   if (source.inspect) source.inspect(*model);
@@ -244,10 +245,12 @@ absl::Status Bench::CompileModel() {
   source.inspect = [&](const Model& model) { inputs_.tables = TableSizes(model); };
   if (!Plan::IsPlan(plan_path_)) {
     const Clock::time_point begin = Clock::now();
+    TuneOptions tune = options_.tune;
+    if (tune.wanted == true) tune.sizes = {StepDims(inputs_.sizes.begin(), inputs_.sizes.end())};
     ASSIGN_OR_RETURN(TemporaryFolder folder, TemporaryFolder::Create());
     plan_path_ = temporary_.emplace(std::move(folder)).PathOf("plan");
     TuneReport tuning;
-    absl::Status status = Compile(source, options_.tune, options_.steps, target_, plan_path_, progress_, &tuning);
+    absl::Status status = Compile(source, tune, options_.steps, target_, plan_path_, progress_, &tuning);
     if (!status.ok()) return status;
     report_["compile_s"] = SecondsSince(begin);
     Print("compiled in %.2f s\n", SecondsSince(begin));
@@ -257,7 +260,7 @@ absl::Status Bench::CompileModel() {
     }
   } else if (options_.source.random_weights || !options_.source.dtype.empty() || !options_.source.bounds.empty() ||
              !source.fixed.empty() || options_.source.pagination.has_value() || !options_.source.page_sizes.empty() ||
-             !options_.source.kv.empty() || options_.tune.has_value()) {
+             !options_.source.kv.empty() || options_.tune.wanted.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
         plan_path_,
         ": is a plan; --random-weights, --dtype, --bound, --paginate, --page-size, --kv and --tune are for models"));
@@ -463,7 +466,7 @@ void AddBench(CLI::App& app, Command* chosen) {
   AddInputOptions(command, &options->inputs);
   AddPaginationOptions(command, &options->source);
   AddBoundOption(command, &options->source);
-  AddTuneOption(command, &options->tune);
+  AddTuneOption(command, /*has_sizes=*/false, &options->tune);
   AddStepsOption(command, &options->steps);
   const auto numbers = [&](const char* name, std::vector<int64_t>* values, const char* what) {
     command->add_option(name, *values, what)->delimiter(',')->check(CLI::PositiveNumber)->capture_default_str();

@@ -4,7 +4,8 @@
 // A block goes from tile to tile of the result. One thread copies slabs of both factors to a ring of stages in shared
 // memory, as far ahead as there are stages. Two warpgroups take tiles in turn, so that one multiplies while the other
 // makes results of its sums: what follows from a product takes as long as the product, if it is an activation and k is
-// small. Where tiles would be fewer than blocks, they are smaller.
+// small. A warpgroup begins to wait for its stages when the other one has those of the tile before, so that it takes no
+// phase of a barrier for a later one of the same parity. Where tiles would be fewer than blocks, they are smaller.
 #pragma once
 #include "kernels/common/arithmetic.cuh"
 #include "kernels/common/bulk_copy.cuh"
@@ -23,7 +24,7 @@ __device__ __forceinline__ float GeluFor16Bits(float x) {
   sum = fmaf(t, sum, 0.7107068705f);
   sum = fmaf(t, sum, -0.1422483680f);
   sum = fmaf(t, sum, 0.1274147960f);
-  const float rest = sum * t * power * x;  // x / 2 * erfc(|x| / sqrt(2))
+  const float rest = sum * t * power * fminf(x, 64.0f);  // x / 2 * erfc(|x| / sqrt(2)), and 0 of infinity
   return x > 0 ? x - rest : rest;
 }
 
@@ -33,8 +34,8 @@ struct DenseGemmShared {
 };
 
 // C::T: f16 or bf16.  C::kIn, C::kOut: k and n.  C::kBias, C::kAddend: whether there are some.  C::kActivation:
-// DenseActivation.  C::kWeightFirst: the weight is there before the step.  kHalves: times 64 rows of a tile, which has
-// kColumns columns.
+// DenseActivation.  C::kColumns: of large tiles.  C::kWeightFirst: the weight is there before the step.  kHalves: times
+// 64 rows of a tile, which has kColumns columns.
 template <class C, class Context, int kHalves, int kColumns>
 struct DenseGemmBody {
   using T = typename C::T;
@@ -113,11 +114,13 @@ struct DenseGemmBody {
 
   // ---- warpgroups that multiply ------------------------------------------------------------------------------------
   static __device__ __forceinline__ i32 Group() { return static_cast<i32>(threadIdx.x) / 128; }
+  static __device__ __forceinline__ i32 TurnOf(i32 group) { return 1 + group; }  // a named barrier
 
   __device__ __forceinline__ void Free(i32 slot) const {
-    if (threadIdx.x % 128 == 0) ArriveAt(&shared.empty[slot]);
+    if (threadIdx.x % 32 == 0) ArriveAt(&shared.empty[slot]);
   }
-  __device__ __forceinline__ void Sum(Walk& walk, float (&c)[kHalves][kBlocks][4]) const {
+  // `hands_on`: the other warpgroup has the next tile.
+  __device__ __forceinline__ void Sum(Walk& walk, bool hands_on, float (&c)[kHalves][kBlocks][4]) const {
     i32 before = -1;
 #pragma unroll 1
     for (i32 slab = 0; slab < kSlabs; ++slab) {
@@ -134,11 +137,11 @@ struct DenseGemmBody {
       }
       CommitProducts();
       WaitForProducts<1>();
-      // All warps' products of the stage before are done when this warpgroup's are, one of whose threads says so.
       if (before >= 0) Free(before);
       before = walk.slot;
       walk.Advance();
     }
+    if (hands_on) ArriveNamed(TurnOf(1 - Group()), L::kMathThreads);
     WaitForProducts<0>();
     Free(before);
 #pragma unroll
@@ -147,7 +150,7 @@ struct DenseGemmBody {
 
   __device__ __forceinline__ float Activated(float sum) const {
     if constexpr (C::kActivation == kDenseGelu) return GeluFor16Bits(sum);
-    if constexpr (C::kActivation == kDenseGeluTanh) return GeluTanh(sum);
+    if constexpr (C::kActivation == kDenseGeluTanh) return op::GeluTanh(sum);
     return sum;
   }
   // Through shared memory, where a warp has its own: rows of 64 results, which are stored by 128 bytes.
@@ -199,12 +202,13 @@ struct DenseGemmBody {
   }
   __device__ __forceinline__ void Multiply() const {
     context.Wait();
-    const i32 step = static_cast<i32>(context.TilesX());
+    const i32 first = static_cast<i32>(context.TileX()), step = static_cast<i32>(context.TilesX());
     Walk walk;
     walk.Advance(Group() * kSlabs);
-    for (i32 tile = static_cast<i32>(context.TileX()) + Group() * step; tile < Tiles(); tile += 2 * step) {
+    for (i32 tile = first + Group() * step; tile < Tiles(); tile += 2 * step) {
       float c[kHalves][kBlocks][4];
-      Sum(walk, c);
+      if (tile != first) SyncNamed(TurnOf(Group()), L::kMathThreads);
+      Sum(walk, tile + step < Tiles(), c);
       walk.Advance(kSlabs);  // those of the other warpgroup
       Store(tile, c);
     }
@@ -213,7 +217,7 @@ struct DenseGemmBody {
   __device__ __forceinline__ void Run() const {
     if (threadIdx.x < kStages) {
       InitBarrier(&shared.full[threadIdx.x], 1);
-      InitBarrier(&shared.empty[threadIdx.x], 1);
+      InitBarrier(&shared.empty[threadIdx.x], 4);  // warps of a warpgroup
       FenceBarriers();
     }
     context.Sync();
@@ -235,7 +239,7 @@ __device__ __forceinline__ void DenseGemm(const Context& context, typename C::T*
                                           const typename C::T* addend, i64 rows) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   static_assert(C::kThreads == DenseGemmLayout::kThreads, "kThreads: two warpgroups multiply, one copies");
-  constexpr int kColumns = DenseGemmLayout::ColumnsOf(C::kOut);
+  constexpr int kColumns = C::kColumns;
   auto& shared = context.template Shared<DenseGemmShared>();
   char* const stages = context.template Arena<1024>();
   const i32 m = static_cast<i32>(rows);

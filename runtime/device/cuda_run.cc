@@ -148,6 +148,7 @@ absl::StatusOr<std::unique_ptr<CudaRun>> CudaRun::Create(const Plan* plan, const
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceModel> model, DeviceModel::Load(plan, options));
   if (model->code().programs_size() == 0) return no_step;
   run->model_ = std::move(model);
+  run->output_memory_.emplace(run->model_->device());
   run->runs_.emplace(run->model_->device(), /*captures=*/!options.check_kernels);
   return run;
 }
@@ -268,7 +269,10 @@ absl::StatusOr<HostTensor> CudaRun::ReadOutput(const plan::TensorSpec& spec, con
   ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(*type, *shape));
   if (absl::Status fits = CheckRoom(absl::StrCat("the output ", spec.name()), bytes, from.bytes); !fits.ok())
     return fits;
-  ASSIGN_OR_RETURN(HostTensor tensor, HostTensor::Zeros(*type, *shape));
+  HostTensor tensor{.type = *type, .shape = *shape, .bytes = output_memory_->Take(bytes)};
+  if (tensor.bytes == nullptr) {
+    ASSIGN_OR_RETURN(tensor, HostTensor::Zeros(*type, *shape));
+  }
   const absl::Status status = model_->device()->CopyToHost(const_cast<char*>(tensor.bytes.get()), from.data, bytes);
   if (!status.ok()) return status;
   return tensor;

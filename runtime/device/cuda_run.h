@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/device/device_model.h"
+#include "runtime/device/output_memory.h"
 #include "runtime/device/prepared_runs.h"
 #include "runtime/host_tensor.h"
 #include "runtime/plan/plan.h"
@@ -28,7 +29,8 @@ class CudaRun {
   // Runs the first entry point. Each input must have its type and a shape that gives every symbol one size within its
   // bound; nothing else may be given. States start as zeros and keep their contents. Sizes decide where buffers lie, so
   // no bound of a dim costs memory. Buffers stay for later runs, as large as the largest so far; the kMaxPreparedRuns
-  // sizes used last keep their launches, and from their second run on a graph, unless kernels are checked.
+  // sizes used last keep their launches, and from their second run on a graph, unless kernels are checked. Outputs lie
+  // in page-locked memory, up to kMaxOutputMemory of it, which later runs take again when nobody has them any more.
   absl::StatusOr<NamedHostTensors> Run(const NamedHostTensors& inputs);
 
   // Of the last run: seconds on the GPU, from when its inputs were there to when its outputs were, without the copies
@@ -62,8 +64,9 @@ class CudaRun {
   std::vector<int64_t> state_bytes_;
   DeviceMemory arena_;
   std::optional<PreparedRuns<Device, DeviceProgram>> runs_;  // in the arena and the states that there are
-  DeviceEvent begin_, end_;                                  // of what the last run computed
-  const DeviceProgram* last_ = nullptr;                      // of runs_
+  std::optional<OutputMemory<Device>> output_memory_;
+  DeviceEvent begin_, end_;              // of what the last run computed
+  const DeviceProgram* last_ = nullptr;  // of runs_
   StepDims last_sizes_;
 };
 

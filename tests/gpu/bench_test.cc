@@ -46,7 +46,7 @@ TEST(Bench, TimesStepsWithSamplingAndWithout) {
 // An encoder: its profile is of all of its kernels, and what is left adds up to the run.
 TEST(Bench, TimesModelsOverNamedTensors) {
   LLMC_NEEDS_GPU();
-  const std::string config = std::string(LLMC_TEST_DATA) + "/../../tools/bench/configs/bert-base";
+  const std::string config = ShippedModel() + "/../../../tools/bench/configs/bert-base";
   if (!std::filesystem::exists(config)) GTEST_SKIP() << "the configurations are not here";
   const CommandResult result = RunLlmc({"bench", config, "--random-weights", "--dtype=f16", "--dim", "B=2", "--dim",
                                         "L=64", "--sustain", "0.1", "--profile", "--json"});
