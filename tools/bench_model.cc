@@ -12,6 +12,7 @@
 #include "runtime/plan/step_programs.h"
 #include "tools/bench_device.h"
 #include "tools/bench_sampling.h"
+#include "tools/timed_program.h"
 
 namespace llmc {
 namespace {
@@ -245,19 +246,7 @@ absl::StatusOr<DeviceGraph> BenchModel::Capture(const BenchStep& step) {
 
 absl::StatusOr<DeviceGraph> BenchModel::CaptureTasks(const BenchStep& step, const std::vector<int>& tasks,
                                                      int repeats) {
-  std::map<const plan::Task*, const DeviceTask*> launches;
-  for (const DeviceTask& task : programs_[step.program].each.tasks) launches[task.task] = &task;
-  RETURN_IF_ERROR(device()->BeginCapture());
-  absl::Status enqueued;
-  for (int i = 0; i < repeats; ++i) {
-    for (const int task : tasks) {
-      if (!enqueued.ok()) break;
-      enqueued = model_->Enqueue(*launches.at(&program(step).tasks(task)), step.dims);
-    }
-  }
-  absl::StatusOr<DeviceGraph> graph = device()->EndCapture();
-  if (!enqueued.ok()) return enqueued;
-  return graph;
+  return CaptureEach(model_.get(), programs_[step.program].each, step.dims, tasks, repeats);
 }
 
 absl::StatusOr<DeviceGraph> BenchModel::CaptureSampled(const BenchStep& step, BenchSampling::Kind kind) {
@@ -291,20 +280,8 @@ absl::Status BenchModel::CheckSampled() {
 
 absl::StatusOr<std::vector<double>> BenchModel::Time(int runs, const BenchInputs& inputs,
                                                      absl::FunctionRef<absl::Status()> run) {
-  std::vector<std::pair<DeviceEvent, DeviceEvent>> marks;
-  for (int i = 0; i <= runs; ++i) {
-    RETURN_IF_ERROR(SetInputs(inputs));
-    ASSIGN_OR_RETURN(DeviceEvent begin, device()->Mark());
-    RETURN_IF_ERROR(run());
-    ASSIGN_OR_RETURN(DeviceEvent end, device()->Mark());
-    marks.emplace_back(std::move(begin), std::move(end));
-  }
-  std::vector<double> seconds;
-  for (int i = 1; i <= runs; ++i) {
-    ASSIGN_OR_RETURN(const double time, device()->SecondsBetween(marks[i].first, marks[i].second));
-    seconds.push_back(time);
-  }
-  return seconds;
+  return TimeRuns(
+      device(), runs, [&] { return SetInputs(inputs); }, run);
 }
 
 }  // namespace llmc

@@ -26,7 +26,7 @@ struct BenchSequence {
 struct BenchStep {
   size_t program = 0;
   StepDims dims;
-  std::vector<BenchSequence> sequences;
+  std::vector<BenchSequence> sequences = {};
 };
 
 // A step's inputs on the device: a step overwrites its own, once nothing needs them any more.

@@ -15,23 +15,23 @@ namespace {
 constexpr int kRuns = 10;
 constexpr int kLeastLaunches = 64;  // in a graph, so that its own launch does not count
 
-std::string NameOf(const plan::Manifest& manifest, const plan::Task& task, const BenchStep& run) {
+std::string NameOf(const plan::Manifest& manifest, const plan::Task& task, const StepDims& sizes) {
   if (task.has_kernel()) return manifest.kernels(static_cast<int>(task.kernel().kernel())).entry();
   if (task.has_copy()) return "copy";
   const plan::Gemm& gemm = task.gemm();
   std::string name = "cuBLASLt";
   for (const std::string* text : {&gemm.m(), &gemm.n(), &gemm.k()}) {
     const absl::StatusOr<DimExpression> size = DimExpression::Parse(*text);
-    absl::StrAppend(&name, text == &gemm.m() ? " " : " x ", size.ok() ? size->Evaluate(run.dims).value_or(0) : 0);
+    absl::StrAppend(&name, text == &gemm.m() ? " " : " x ", size.ok() ? size->Evaluate(sizes).value_or(0) : 0);
   }
   return absl::StrCat(name, " ", gemm.in_dtype(), PartsText(gemm));
 }
 
-bool ReadsInputs(const plan::Program& program, const plan::Task& task, const StepContract& contract) {
+bool ReadsInputs(const TimedProgram& step, const plan::Task& task) {
   return std::any_of(task.args().begin(), task.args().end(), [&](const plan::Arg& arg) {
     if (arg.what_case() != plan::Arg::kBuffer) return false;
-    const std::string& name = program.buffers(static_cast<int>(arg.buffer())).name();
-    return absl::StartsWith(name, "%") && contract.RoleOf(name.substr(1)) != StepRole::kNone;
+    const std::string& name = step.program().buffers(static_cast<int>(arg.buffer())).name();
+    return absl::StartsWith(name, "%") && step.IsInput(name.substr(1));
   });
 }
 
@@ -69,14 +69,13 @@ ProfileRow RestOf(const StepProfile& profile) {
 namespace {
 
 // The kernels of a step, without their times.
-std::map<std::string, ProfileRow> CountKernels(const BenchModel& model, const BenchStep& step) {
-  const plan::Manifest& manifest = model.manifest();
-  const plan::Program& program = model.program(step);
+std::map<std::string, ProfileRow> CountKernels(const TimedProgram& step) {
+  const plan::Program& program = step.program();
   std::map<std::string, ProfileRow> rows;
   for (int i = 0; i < program.tasks_size(); ++i) {
     const plan::Task& task = program.tasks(i);
     if (PartOf(task) != StepPart::kModel) continue;
-    const std::string name = NameOf(manifest, task, step);
+    const std::string name = NameOf(step.manifest(), task, step.sizes());
     ProfileRow& row = rows[name];
     if (row.count++ == 0) row.example = task.label();
     std::set<int> makers;
@@ -86,10 +85,10 @@ std::map<std::string, ProfileRow> CountKernels(const BenchModel& model, const Be
     row.tasks.push_back(i);
     makers.insert(i);
     for (const int each : makers) {
-      row.reads_inputs = row.reads_inputs || ReadsInputs(program, program.tasks(each), model.contract());
+      row.reads_inputs = row.reads_inputs || ReadsInputs(step, program.tasks(each));
     }
     row.name = name;
-    const StepCost cost = CostOf(task, step);
+    const StepCost cost = step.CostOf(task);
     row.cost.weight_bytes += cost.weight_bytes;
     row.cost.kv_bytes += cost.kv_bytes;
     row.cost.activation_bytes += cost.activation_bytes;
@@ -100,22 +99,21 @@ std::map<std::string, ProfileRow> CountKernels(const BenchModel& model, const Be
 
 }  // namespace
 
-absl::StatusOr<StepProfile> ProfileStep(BenchModel* model, const BenchStep& step, const BenchInputs& inputs,
-                                        absl::FunctionRef<absl::Status()> run) {
+absl::StatusOr<StepProfile> ProfileStep(TimedProgram* step) {
   StepProfile profile;
-  ASSIGN_OR_RETURN(const std::vector<double> whole, model->Time(kRuns, inputs, run));
+  ASSIGN_OR_RETURN(const std::vector<double> whole, step->Time(kRuns, [&] { return step->Run(); }));
   profile.seconds = Median(whole);
-  std::map<std::string, ProfileRow> kernels = CountKernels(*model, step);
+  std::map<std::string, ProfileRow> kernels = CountKernels(*step);
   for (auto& [name, row] : kernels) {
     // What writes over inputs may run but once before they are set again.
     const int repeats = row.reads_inputs ? 1 : (kLeastLaunches + row.count - 1) / row.count;
     const auto seconds_of = [&](const std::vector<int>& tasks) -> absl::StatusOr<double> {
-      ASSIGN_OR_RETURN(const DeviceGraph graph, model->CaptureTasks(step, tasks, repeats));
+      ASSIGN_OR_RETURN(const DeviceGraph graph, step->CaptureTasks(tasks, repeats));
       // Numbers of a step, so that experts are chosen from these, not from what other kernels by themselves have left.
-      RETURN_IF_ERROR(model->SetInputs(inputs));
-      RETURN_IF_ERROR(run());
+      RETURN_IF_ERROR(step->SetInputs());
+      RETURN_IF_ERROR(step->Run());
       ASSIGN_OR_RETURN(const std::vector<double> times,
-                       model->Time(kRuns, inputs, [&] { return model->device()->Launch(graph); }));
+                       step->Time(kRuns, [&] { return step->device()->Launch(graph); }));
       return Median(times) / repeats;
     };
     ASSIGN_OR_RETURN(row.seconds, seconds_of(row.tasks));

@@ -4,11 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "tools/bench_cost.h"
 #include "tools/bench_device.h"
-#include "tools/bench_model.h"
+#include "tools/timed_program.h"
 
 namespace llmc {
 
@@ -37,11 +36,10 @@ struct StepProfile {
 // takes longer than all of them, else "overlap of kernels", with seconds below 0: kernels that start while others end.
 ProfileRow RestOf(const StepProfile& profile);
 
-// `run` runs the step. All launches of a kernel in it are captured into a graph of their own: of different layers, so
-// that no weight is in the device's cache that would not be there in the step. Where a task reads indices that others
-// make, such as the experts of tokens, these run in front of it, and the time of a graph of them alone is taken off.
-// Leaves activations behind that mean nothing.
-absl::StatusOr<StepProfile> ProfileStep(BenchModel* model, const BenchStep& step, const BenchInputs& inputs,
-                                        absl::FunctionRef<absl::Status()> run);
+// Of all launches of a kernel in a step a graph of their own is captured: of different layers, so that no weight is in
+// the device's cache that would not be there in the step. Where a task reads indices that others make, such as the
+// experts of tokens, these run in front of it, and the time of a graph of them alone is taken off. Leaves activations
+// behind that mean nothing.
+absl::StatusOr<StepProfile> ProfileStep(TimedProgram* step);
 
 }  // namespace llmc

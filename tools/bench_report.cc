@@ -10,17 +10,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Nothing of a state that was not read.
-void AddState(const GpuState& gpu, Json* json) {
-  if (gpu.readings == 0) return;
-  json->update({{"sm_mhz", gpu.sm_mhz}, {"least_sm_mhz", gpu.least_sm_mhz}, {"watts", gpu.watts}});
-}
-
-std::string StateText(const Json& json) {
-  if (!json.contains("sm_mhz")) return "";
-  return absl::StrFormat("  %.0f MHz %.0f W", json["sm_mhz"].get<double>(), json["watts"].get<double>());
-}
-
 Json HotJson(const HotRate& hot, const char* unit, double scale) {
   Json json = {{unit, hot.rate * scale}, {"after_s", hot.seconds}, {"settled", hot.settled}};
   AddState(hot.gpu, &json);
@@ -35,6 +24,16 @@ std::string WeightsFrom(const plan::Manifest& manifest) {
   const bool random = std::any_of(manifest.weights().begin(), manifest.weights().end(),
                                   [](const plan::Weight& weight) { return weight.has_random(); });
   return random ? "random numbers, drawn on the GPU" : "files";
+}
+
+void AddState(const GpuState& gpu, Json* json) {
+  if (gpu.readings == 0) return;
+  json->update({{"sm_mhz", gpu.sm_mhz}, {"least_sm_mhz", gpu.least_sm_mhz}, {"watts", gpu.watts}});
+}
+
+std::string StateText(const Json& json) {
+  if (!json.contains("sm_mhz")) return "";
+  return absl::StrFormat("  %.0f MHz %.0f W", json["sm_mhz"].get<double>(), json["watts"].get<double>());
 }
 
 std::string StateText(const GpuState& gpu) {

@@ -14,8 +14,10 @@ namespace llmc {
 // "random numbers, drawn on the GPU" if a weight is, else "files".
 std::string WeightsFrom(const plan::Manifest& manifest);
 
-// Clock and power, with two spaces before; "" if they were not read.
+// Clock and power, with two spaces before; "" if they were not read. Into an entry, and of one, likewise.
 std::string StateText(const GpuState& gpu);
+void AddState(const GpuState& gpu, nlohmann::ordered_json* entry);
+std::string StateText(const nlohmann::ordered_json& entry);
 
 // Into the report itself.
 void AddRates(const DeviceRates& rates, nlohmann::ordered_json* report);

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "tools/bench_model.h"
 #include "tools/gpu_monitor.h"
+#include "tools/timed_program.h"
 
 namespace llmc {
 
@@ -28,6 +29,30 @@ struct PrefillTimes {
   RunTimes cold;           // the first runs after a rest
   RunTimes hot;            // runs after hot_seconds of them
   double hot_seconds = 0;  // asked for
+};
+
+// A step with its inputs, to be profiled; `run` runs it. All must outlive it.
+class TimedStep : public TimedProgram {
+ public:
+  TimedStep(BenchModel* model, const BenchStep& step, const BenchInputs& inputs, absl::FunctionRef<absl::Status()> run)
+      : model_(model), step_(step), inputs_(inputs), run_(run) {}
+  Device* device() override { return model_->device(); }
+  const plan::Manifest& manifest() const override { return model_->manifest(); }
+  const plan::Program& program() const override { return model_->program(step_); }
+  const StepDims& sizes() const override { return step_.dims; }
+  StepCost CostOf(const plan::Task& task) const override { return llmc::CostOf(task, step_); }
+  bool IsInput(const std::string& name) const override { return model_->contract().RoleOf(name) != StepRole::kNone; }
+  absl::Status SetInputs() override { return model_->SetInputs(inputs_); }
+  absl::Status Run() override { return run_(); }
+  absl::StatusOr<DeviceGraph> CaptureTasks(const std::vector<int>& tasks, int repeats) override {
+    return model_->CaptureTasks(step_, tasks, repeats);
+  }
+
+ private:
+  BenchModel* model_;
+  const BenchStep& step_;
+  const BenchInputs& inputs_;
+  absl::FunctionRef<absl::Status()> run_;
 };
 
 // How many runs of `one` seconds each take `seconds`, in [least, most].

@@ -17,6 +17,7 @@
 #include "nlohmann/json.hpp"
 #include "runtime/device/device_target.h"
 #include "runtime/engine/executor.h"
+#include "runtime/host/plan_model.h"
 #include "runtime/llmc.h"
 #include "runtime/plan/memory_needs.h"
 #include "runtime/plan/plan.h"
@@ -29,11 +30,14 @@
 #include "tools/bench_report.h"
 #include "tools/bench_runs.h"
 #include "tools/bench_steps.h"
+#include "tools/bench_tensors.h"
 #include "tools/commands.h"
 #include "tools/gpu_monitor.h"
 #include "tools/model_source.h"
 #include "tools/output.h"
 #include "tools/plan_options.h"
+#include "tools/random_inputs.h"
+#include "tools/run_inputs.h"
 #include "tools/runnable.h"
 #include "tools/tune.h"
 
@@ -44,8 +48,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-constexpr char kSummary[] = "Times a language model on the GPU that is here, against what the GPU can do at best.";
+constexpr char kSummary[] = "Times a model on the GPU that is here, against what the GPU can do at best.";
 constexpr char kDetails[] =
+    "Of any model but a language model with a paged cache: runs over named tensors, given ones or random ones of "
+    "sizes\n"
+    "that --dim names, with the copies of inputs and outputs and without; on the host, too (--device=host). Of a\n"
+    "language model:\n"
     "Measures the GPU's read bandwidth and its rate of matrix products first, in short runs (cold) and held until the\n"
     "clocks settle (hot); then decode steps (a captured graph, as --device=cuda replays them), without sampling and\n"
     "with it; prefill, cold and hot; and the time to the first token through the engine. The bytes of a step are "
@@ -58,15 +66,19 @@ constexpr char kDetails[] =
     "  llmc bench plan.bin\n"
     "  llmc bench tools/bench/configs/llama-3.1-8b --random-weights --profile\n"
     "  llmc bench plan.bin --prefix-cache\n"
+    "  llmc bench model.onnx --dim batch=8 --dim sequence=128 --profile\n"
+    "  llmc bench tools/bench/configs/bert-base --random-weights --dtype=f16 --dim B=32 --dim L=128 --profile\n"
+    "  llmc bench encoder.plan --inputs in.safetensors --device=host\n"
     "  llmc bench my-llama/ --batch 1,8,32 --context 128,8192 --prompt 2048 --json --output bench.json";
 
 struct Options {
-  ModelSource source;
+  ModelSource source = {.device = "cuda"};
+  InputOptions inputs;
   std::vector<int64_t> batches = {1, 8, 32, 128, 256}, contexts = {128, 4096, 32768}, prompts = {512, 2048, 8192};
   std::string output, trace;
   bool profile = false, json = false, trace_kernels = false, prefix_cache = false;
   double sustain = 2;  // seconds
-  std::optional<bool> tune;
+  TuneOptions tune;
   StepForm steps = StepForm::kAuto;
 };
 
@@ -75,15 +87,17 @@ constexpr int64_t kEngineTokens = 65;
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-absl::Status Compile(const ModelSource& source, std::optional<bool> tune, StepForm steps, const Target& target,
+absl::Status Compile(const ModelSource& source, TuneOptions tune, StepForm steps, const Target& target,
                      const std::string& path, Progress* progress, TuneReport* tuning) {
   Ledger ledger;
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadOptimized(source, {.target = target.name}, &ledger, progress));
   ASSIGN_OR_RETURN(PlanOptions options,
                    MakePlanOptions(*model, source, {.output = path, .targets = {target}, .generates = false}, ledger));
   options.device.steps = steps;
+  if (options.language_model.has_value()) tune.sizes.clear();  // its steps are known
   RETURN_IF_ERROR(SetTuning(tune, progress, &options, tuning));
   progress->Stage("compile");
+  if (source.inspect) source.inspect(*model);
   return WritePlan(*model, options, path);
 }
 
@@ -104,8 +118,11 @@ class Bench {
   absl::Status Run();
 
  private:
+  void Describe();
   absl::Status MeasureDevice();
   absl::Status CompileModel();
+  absl::Status TimeOnHost();
+  absl::Status TimeTensors();
   absl::Status TimeSteps();
   absl::Status TimeDecode(BenchModel* model, int64_t batch, int64_t context);
   absl::Status TimePrefill(BenchModel* model, int64_t prompt);
@@ -133,18 +150,24 @@ class Bench {
   Target target_;
   std::string plan_path_;
   std::optional<TemporaryFolder> temporary_;  // of the plan
-  std::unique_ptr<Plan> plan_;
+  std::shared_ptr<const Plan> plan_;
+  TensorInputs inputs_{.from = options_.inputs, .sizes = {}};
   Json report_ = Json::object();
   Trace trace_{options_.trace_kernels};
 };
 
 absl::Status Bench::Run() {
-  RETURN_IF_ERROR(CheckOutput(options_.output, {options_.source.path}));
-  RETURN_IF_ERROR(CheckOutput(options_.trace, {options_.source.path}));
-  RETURN_IF_ERROR(MeasureDevice());
-  RETURN_IF_ERROR(CompileModel());
-  RETURN_IF_ERROR(TimeSteps());
-  RETURN_IF_ERROR(TimeEngine());
+  std::vector<std::string> read = InputFiles(options_.inputs);
+  read.push_back(options_.source.path);
+  RETURN_IF_ERROR(CheckOutput(options_.output, read));
+  RETURN_IF_ERROR(CheckOutput(options_.trace, read));
+  if (!options_.source.RunsOnGpu()) {
+    RETURN_IF_ERROR(TimeOnHost());
+  } else {
+    RETURN_IF_ERROR(MeasureDevice());
+    RETURN_IF_ERROR(CompileModel());
+    RETURN_IF_ERROR(PagedContractOf(plan_->manifest()).ok() ? TimeSteps() : TimeTensors());
+  }
   progress_->Clear();
   if (!options_.trace.empty()) {
     RETURN_IF_ERROR(WriteWholeFile(options_.trace, trace_.ToJson()));
@@ -158,6 +181,34 @@ absl::Status Bench::Report(const char* kind, const Json& entry) {
   report_[kind].push_back(entry);
   if (options_.output.empty()) return absl::OkStatus();
   return WriteWholeFile(options_.output, absl::StrCat(report_.dump(2), "\n"));
+}
+
+absl::Status Bench::TimeOnHost() {
+  ModelSource source = options_.source;
+  inputs_.sizes = TakeInputSizes(&source);
+  Describe();
+  report_["device"] = "host";
+  ASSIGN_OR_RETURN(const Json entry, BenchTensorsOnHost(source, inputs_, progress_));
+  Print("%s", TensorsText(entry));
+  return Report("runs", entry);
+}
+
+absl::Status Bench::TimeTensors() {
+  progress_->Stage("run");
+  report_["weights_from"] = WeightsFrom(plan_->manifest());
+  ASSIGN_OR_RETURN(const Json entry, BenchTensors(plan_, inputs_, rates_, monitor_.get(), options_.profile));
+  Print("\n%s", TensorsText(entry));
+  if (options_.profile) {
+    Print("\n  kernels of a run of %.1f us; each kernel alone\n%s\n", entry["profile_step_us"].get<double>(),
+          ProfileText(entry["profile"]));
+  }
+  return Report("runs", entry);
+}
+
+void Bench::Describe() {
+  report_["model"] = std::filesystem::path(options_.source.path).filename().string();
+  report_["llmc"] = LLMC_VERSION;
+  report_["date"] = absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone());
 }
 
 absl::Status Bench::MeasureDevice() {
@@ -175,9 +226,7 @@ absl::Status Bench::MeasureDevice() {
   rates_ = rates;
   ASSIGN_OR_RETURN(const DeviceInfo info, DescribeDevice());
   ASSIGN_OR_RETURN(target_, TargetOf(info));
-  report_["model"] = std::filesystem::path(options_.source.path).filename().string();
-  report_["llmc"] = LLMC_VERSION;
-  report_["date"] = absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone());
+  Describe();
   report_["gpu"] = (*device)->name();
   report_["driver"] = DriverVersion();
   report_["gpu_memory"] = memory.total;
@@ -191,13 +240,17 @@ absl::Status Bench::MeasureDevice() {
 
 absl::Status Bench::CompileModel() {
   plan_path_ = options_.source.path;
+  ModelSource source = options_.source;
+  inputs_.sizes = TakeInputSizes(&source);
+  source.inspect = [&](const Model& model) { inputs_.tables = TableSizes(model); };
   if (!Plan::IsPlan(plan_path_)) {
     const Clock::time_point begin = Clock::now();
+    TuneOptions tune = options_.tune;
+    if (tune.wanted == true) tune.sizes = {StepDims(inputs_.sizes.begin(), inputs_.sizes.end())};
     ASSIGN_OR_RETURN(TemporaryFolder folder, TemporaryFolder::Create());
     plan_path_ = temporary_.emplace(std::move(folder)).PathOf("plan");
     TuneReport tuning;
-    absl::Status status =
-        Compile(options_.source, options_.tune, options_.steps, target_, plan_path_, progress_, &tuning);
+    absl::Status status = Compile(source, tune, options_.steps, target_, plan_path_, progress_, &tuning);
     if (!status.ok()) return status;
     report_["compile_s"] = SecondsSince(begin);
     Print("compiled in %.2f s\n", SecondsSince(begin));
@@ -206,14 +259,24 @@ absl::Status Bench::CompileModel() {
       Print("%s", TuningText(tuning));
     }
   } else if (options_.source.random_weights || !options_.source.dtype.empty() || !options_.source.bounds.empty() ||
-             !options_.source.fixed.empty() || options_.source.pagination.has_value() ||
-             !options_.source.page_sizes.empty() || !options_.source.kv.empty() || options_.tune.has_value()) {
+             !source.fixed.empty() || options_.source.pagination.has_value() || !options_.source.page_sizes.empty() ||
+             !options_.source.kv.empty() || options_.tune.wanted.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
         plan_path_,
         ": is a plan; --random-weights, --dtype, --bound, --paginate, --page-size, --kv and --tune are for models"));
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, Plan::Load(plan_path_, {.verify_weights = false}));
-  plan_ = std::move(plan);
+  ASSIGN_OR_RETURN(plan_, Plan::Load(plan_path_, {.verify_weights = false}));
+  const bool is_paged = PagedContractOf(plan_->manifest()).ok();
+  if (is_paged && !(inputs_.sizes.empty() && InputFiles(options_.inputs).empty() && options_.inputs.random.empty())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options_.source.path,
+                     ": is a language model, whose steps have the sizes of --batch, --context and --prompt; "
+                     "--dim and inputs are for models over named tensors"));
+  }
+  if (!is_paged && Plan::IsPlan(options_.source.path)) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, ModelFromPlan(*plan_));
+    source.inspect(*model);
+  }
   return absl::OkStatus();
 }
 
@@ -259,7 +322,8 @@ absl::Status Bench::TimeSteps() {
   for (const int64_t prompt : options_.prompts) {
     RETURN_IF_ERROR(TimePrefill(model.get(), prompt));
   }
-  return absl::OkStatus();
+  model.reset();  // the engine has a cache of its own
+  return TimeEngine();
 }
 
 absl::Status Bench::TimeDecode(BenchModel* model, int64_t batch, int64_t context) {
@@ -311,7 +375,8 @@ absl::Status Bench::TimePrefill(BenchModel* model, int64_t prompt) {
 
 absl::Status Bench::Profile(BenchModel* model, const BenchStep& step, const BenchInputs& inputs,
                             absl::FunctionRef<absl::Status()> run, const std::string& title, Json* json) {
-  ASSIGN_OR_RETURN(const StepProfile profile, ProfileStep(model, step, inputs, run));
+  TimedStep timed(model, step, inputs, run);
+  ASSIGN_OR_RETURN(const StepProfile profile, ProfileStep(&timed));
   (*json)["profile_step_us"] = profile.seconds * 1e6;
   (*json)["profile"] = ProfileJson(profile, rates_);
   Print("\n  kernels of: %s, %.1f us; each kernel alone\n%s\n", title, profile.seconds * 1e6,
@@ -395,9 +460,13 @@ void AddBench(CLI::App& app, Command* chosen) {
   AddModelOptions(command, &options->source,
                   "a plan, or a Hugging Face folder, GGUF or ONNX file, which is compiled for the GPU first");
   AddRandomWeightsOptions(command, &options->source);
+  command->add_option("--device", options->source.device, "where to run: cuda (the first GPU), or host")
+      ->check(CLI::IsMember({"cuda", "host"}))
+      ->capture_default_str();
+  AddInputOptions(command, &options->inputs);
   AddPaginationOptions(command, &options->source);
   AddBoundOption(command, &options->source);
-  AddTuneOption(command, &options->tune);
+  AddTuneOption(command, /*has_sizes=*/false, &options->tune);
   AddStepsOption(command, &options->steps);
   const auto numbers = [&](const char* name, std::vector<int64_t>* values, const char* what) {
     command->add_option(name, *values, what)->delimiter(',')->check(CLI::PositiveNumber)->capture_default_str();

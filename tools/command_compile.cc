@@ -123,8 +123,8 @@ void AddCompile(CLI::App& app, Command* chosen) {
   PlanRequest* plan = &options->request.plan;
   command->add_option("-o,--output", plan->output, "the plan to write")->required();
   AddTargetOptions(command, &options->request);
-  options->request.tune = std::nullopt;
-  AddTuneOption(command, &options->request.tune);
+  options->request.tune.wanted = std::nullopt;
+  AddTuneOption(command, /*has_sizes=*/true, &options->request.tune);
   AddRequireOption(command, &options->request.requirements);
   command->add_option("--dump-ir", options->request.dump_dir,
                       "folder for the text after each pass, index.txt, plan.txt and the sources of kernels");

@@ -2,7 +2,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 
 #include "absl/strings/match.h"
@@ -239,11 +238,9 @@ absl::StatusOr<Results> ComputeOutputs(const Options& options) {
   ModelSource source = options.source;
   // What goes in and out of a model is what its file says.
   if (!Plan::IsPlan(source.path)) source.pagination = Pagination::kNever;
-  // The dims of what cannot be changed any more are still those of random inputs.
   DimEnv sizes;
   const bool is_random = !options.inputs.random.empty();
-  const bool is_fixed = Plan::IsPlan(source.path) || std::filesystem::is_directory(source.path);
-  if (is_random && is_fixed) sizes.swap(source.fixed.dims);
+  if (is_random) sizes = TakeInputSizes(&source);
   std::map<std::string, int64_t> tables;
   if (is_random) source.inspect = [&](const Model& model) { tables = TableSizes(model); };
   ASSIGN_OR_RETURN(std::unique_ptr<LoadedPlan> model, LoadRunnable(source, "", &progress));

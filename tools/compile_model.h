@@ -23,8 +23,8 @@ struct CompileRequest {
   bool check_numerics = false;
   StepForm steps = StepForm::kAuto;
   Requirements requirements;
-  bool use_cache = true;             // of compiled kernels
-  std::optional<bool> tune = false;  // time products; without a value: if it can be done
+  bool use_cache = true;                              // of compiled kernels
+  TuneOptions tune = {.wanted = false, .sizes = {}};  // time products
 };
 
 // What a part of the compilation took: "import", each pass, "plan" (kernels, memory and the file).

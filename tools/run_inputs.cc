@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -14,6 +15,7 @@
 #include "frontend/formats/numpy_file.h"
 #include "frontend/import_options.h"
 #include "runtime/host/host_tensors.h"
+#include "runtime/plan/plan.h"
 #include "tools/commands.h"
 #include "tools/tensor_files.h"
 
@@ -67,6 +69,13 @@ std::vector<std::string> InputFiles(const InputOptions& options) {
   if (!options.file.empty()) files.push_back(options.file);
   for (const auto& [name, file] : options.each) files.push_back(file);
   return files;
+}
+
+DimEnv TakeInputSizes(ModelSource* source) {
+  DimEnv sizes;
+  const bool is_fixed = Plan::IsPlan(source->path) || std::filesystem::is_directory(source->path);
+  if (is_fixed) sizes.swap(source->fixed.dims);
+  return sizes;
 }
 
 absl::StatusOr<RunInputs> RunInputs::Read(const InputOptions& options) {

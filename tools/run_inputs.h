@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "ir/eval.h"
 #include "runtime/llmc.h"
+#include "tools/model_source.h"
 #include "tools/random_inputs.h"
 
 namespace llmc {
@@ -27,6 +28,10 @@ void AddInputOptions(CLI::App* command, InputOptions* options);
 
 // All files that are read.
 std::vector<std::string> InputFiles(const InputOptions& options);
+
+// Sizes of --dim that fix nothing, as the dims of a plan or a folder cannot be changed: those of random inputs. Takes
+// them from `source`; none of other models.
+DimEnv TakeInputSizes(ModelSource* source);
 
 // The tensors that there are for a run, and which of them it took.
 class RunInputs {

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -12,15 +13,16 @@
 #include "cubins/targets.h"
 #include "runtime/device/product_tuning.h"
 #include "runtime/plan/step_programs.h"
+#include "tools/commands.h"
 
 namespace llmc {
 namespace {
 
-absl::Status CanTune(const PlanOptions& plan) {
-  if (!plan.language_model.has_value() || plan.language_model->pools().empty()) {
+absl::Status CanTune(const PlanOptions& plan, bool has_sizes) {
+  if (!has_sizes && (!plan.language_model.has_value() || plan.language_model->pools().empty())) {
     return absl::InvalidArgumentError(
         "--tune: the products of a step are known beforehand only of language models with a paged cache (Hugging Face "
-        "folders)");
+        "folders); name sizes of other models with --tune-at");
   }
   const absl::StatusOr<DeviceInfo> device = DescribeDevice();
   if (!device.ok()) {
@@ -38,22 +40,49 @@ absl::Status CanTune(const PlanOptions& plan) {
   return found.ok() ? found : absl::Status(found.code(), absl::StrCat("--tune: ", found.message()));
 }
 
-absl::StatusOr<plan::TunedProducts> Tune(const plan::Manifest& manifest, Progress* progress) {
+absl::StatusOr<plan::TunedProducts> Tune(const plan::Manifest& manifest, absl::Span<const StepDims> sizes,
+                                         Progress* progress) {
   ASSIGN_OR_RETURN(std::unique_ptr<Device> device, Device::Open());
   ASSIGN_OR_RETURN(const Target here, TargetFor(device->capability()));
   int target = 0;  // that of the GPU, which CanTune has found among them
   while (target + 1 < manifest.targets_size() && manifest.targets(target).target() != here.name) ++target;
-  return TuneProducts(TargetCode(manifest, target), device.get(),
+  return TuneProducts(TargetCode(manifest, target), sizes, device.get(),
                       [&](int64_t done, int64_t total) { progress->Count(done, total); });
+}
+
+// "B=32,L=128", into the sizes of a run.
+absl::Status AddSizes(const std::string& text, std::vector<StepDims>* sizes) {
+  StepDims run;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    const std::pair<std::string, std::string> dim = absl::StrSplit(part, absl::MaxSplits('=', 1));
+    int64_t size = 0;
+    if (dim.first.empty() || !absl::SimpleAtoi(dim.second, &size) || size < 1 || !run.emplace(dim.first, size).second) {
+      return absl::InvalidArgumentError(absl::StrCat("--tune-at: '", text, "' is not NAME=SIZE,NAME=SIZE…"));
+    }
+  }
+  sizes->push_back(std::move(run));
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-void AddTuneOption(CLI::App* command, std::optional<bool>* tune) {
+void AddTuneOption(CLI::App* command, bool has_sizes, TuneOptions* options) {
+  if (has_sizes) {
+    command
+        ->add_option_function<std::vector<std::string>>(
+            "--tune-at",
+            [options](const std::vector<std::string>& texts) {
+              for (const std::string& text : texts) RequireUsage(AddSizes(text, &options->sizes));
+            },
+            "NAME=SIZE,…: of a model that is no language model, sizes of runs whose products are timed; repeatable")
+        ->allow_extra_args(false);
+  }
   command->add_flag_function(
-      "--tune,!--no-tune", [tune](int64_t count) { *tune = count > 0; },
+      "--tune,!--no-tune", [options](int64_t count) { options->wanted = count > 0; },
       "time cuBLASLt's algorithms for each product on the GPU that is here, and keep the fastest in the plan; default: "
-      "if it is a language model and there is a GPU of --target. With --no-tune a plan has the same bytes wherever "
+      "if it is a language model, or --tune-at names sizes, and there is a GPU of --target. With --no-tune a plan has "
+      "the "
+      "same bytes wherever "
       "there is no GPU of its targets, or one that is alike");
 }
 
@@ -62,13 +91,15 @@ std::string TuningText(const TuneReport& report) {
                          report.timed, report.seconds, report.kept);
 }
 
-absl::Status SetTuning(std::optional<bool> wanted, Progress* progress, PlanOptions* plan, TuneReport* report) {
+absl::Status SetTuning(const TuneOptions& options, Progress* progress, PlanOptions* plan, TuneReport* report) {
+  const std::optional<bool> wanted = options.wanted;
   if (wanted == false) return absl::OkStatus();
-  if (absl::Status can = CanTune(*plan); !can.ok()) return wanted.has_value() ? can : absl::OkStatus();
-  plan->tune = [=](const plan::Manifest& manifest) -> absl::StatusOr<plan::TunedProducts> {
+  if (absl::Status can = CanTune(*plan, !options.sizes.empty()); !can.ok())
+    return wanted.has_value() ? can : absl::OkStatus();
+  plan->tune = [=, sizes = options.sizes](const plan::Manifest& manifest) -> absl::StatusOr<plan::TunedProducts> {
     progress->Stage("tune");
     const auto begin = std::chrono::steady_clock::now();
-    absl::StatusOr<plan::TunedProducts> tuned = Tune(manifest, progress);
+    absl::StatusOr<plan::TunedProducts> tuned = Tune(manifest, sizes, progress);
     report->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (!tuned.ok() && !wanted.has_value()) {  // the plan is whole without
       progress->Clear();

@@ -8,12 +8,18 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "codegen/plan_writer.h"
+#include "runtime/plan/dim_expression.h"
 #include "tools/progress.h"
 
 namespace llmc {
 
-// Declares --tune and --no-tune.
-void AddTuneOption(CLI::App* command, std::optional<bool>* tune);
+struct TuneOptions {
+  std::optional<bool> wanted;   // nothing: if it can be done
+  std::vector<StepDims> sizes;  // of runs, for models that are no language models
+};
+
+// Declares --tune, --no-tune and, if `has_sizes`, --tune-at.
+void AddTuneOption(CLI::App* command, bool has_sizes, TuneOptions* options);
 
 struct TuneReport {
   double seconds = 0;
@@ -23,9 +29,9 @@ struct TuneReport {
 // "timed 86 products in 2.1 s, …\n"
 std::string TuningText(const TuneReport& report);
 
-// Sets plan->tune if that is wanted and can be done: the model is a language model with a paged cache, and the GPU that
-// is here one of the plan's targets. It fills `report` as the plan is written; all must live until then. An error if it
-// is `wanted` explicitly and cannot be done.
-absl::Status SetTuning(std::optional<bool> wanted, Progress* progress, PlanOptions* plan, TuneReport* report);
+// Sets plan->tune if that is wanted and can be done: the model is a language model with a paged cache, or there are
+// sizes, and the GPU that is here is one of the plan's targets. It fills `report` as the plan is written; all must live
+// until then. An error if it is `wanted` explicitly and cannot be done.
+absl::Status SetTuning(const TuneOptions& options, Progress* progress, PlanOptions* plan, TuneReport* report);
 
 }  // namespace llmc

@@ -225,6 +225,7 @@ struct GemmCall {
   const Value* bias = nullptr;      // [n]
   const Value* residual = nullptr;  // as out
   bool gelu_tanh = false;           // of that sum
+  bool gelu = false;                // likewise; cuBLASLt has none
   // Of factors of f8: one number each, or one for each row of x and column of the result; f32, multiplied to the sums.
   const Value* x_scale = nullptr;
   bool x_scale_in_scratch = false;  // the call before has repeated it for each row in the scratch memory of the node

@@ -81,6 +81,9 @@ struct ProductMatrices {
   bool is_single = false;
 };
 ProductMatrices MatricesOf(const Linear& op, const TensorType& out);
+// A product of elements with what is made of its sums in one kernel, as cuBLASLt takes it, or also gelu; `out` and
+// factors stand for what the kernel reads and gives.
+std::optional<Misfit> ReadGemm(const KernelBody& body, bool takes_gelu, GemmCall* call);
 Space BatchesOf(const ProductMatrices& p);  // where the matrices of each batch lie: of the left and the right factor
 struct WeightParts;
 // select_quantized_matmul.cc: whether cuBLASLt takes both factors as they are, floats of 8 bits.

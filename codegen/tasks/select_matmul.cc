@@ -37,18 +37,22 @@ bool CanHaveParts(const GemmCall& call) {
          call.weight->type.dtype == call.out->type.dtype;
 }
 
-std::optional<Misfit> AddLink(const ProductChain::Link& link, const KernelBody& body, GemmCall* call) {
+std::optional<Misfit> AddLink(const ProductChain::Link& link, const KernelBody& body, bool takes_gelu, GemmCall* call) {
   const Node& node = *link.node;
   if (Is<Cast>(&node)) {  // back to the type of x, where the kernel rounds once
     const bool is_last = node.results[0] == call->out && call->x->type.dtype == call->out->type.dtype;
     return is_last ? std::nullopt : std::optional(Misfit{"a cast", "the type of x"});
   }
-  if (call->gelu_tanh) return Misfit{"more after gelu_tanh", "nothing"};
+  if (call->gelu_tanh || call->gelu) return Misfit{"more after an activation", "nothing"};
   if (node.results[0]->type != link.value->type) return Misfit{"a result of another type", "that of the product"};
   // Not in f32: there cuBLASLt's tanh is off by up to 6e-5. No relu: some of cuBLASLt's kernels make zeros of NaN.
   if (Is<GeluTanh>(&node)) {
     call->gelu_tanh = true;
     return call->out->type.dtype == DType::kF32 ? std::optional(Misfit{"gelu_tanh in f32", "16 bits"}) : std::nullopt;
+  }
+  if (Is<Gelu>(&node) && takes_gelu) {
+    call->gelu = true;
+    return std::nullopt;
   }
   if (!Is<Add>(&node)) return Misfit{std::string(node.op->info.name), "a bias, a residual or gelu_tanh"};
   const Value* addend = node.operands[node.operands[0] == link.value ? 1 : 0];
@@ -66,8 +70,9 @@ std::optional<Misfit> AddLink(const ProductChain::Link& link, const KernelBody& 
   return std::nullopt;
 }
 
-// What cuBLASLt computes of a product in its kernel; `out` and factors stand for what the kernel reads and gives.
-std::optional<Misfit> ReadGemm(const KernelBody& body, GemmCall* call) {
+}  // namespace
+
+std::optional<Misfit> ReadGemm(const KernelBody& body, bool takes_gelu, GemmCall* call) {
   ProductChain chain;
   if (std::optional<Misfit> misfit = ReadChain(body, &chain)) return misfit;
   if (HasEncodedFactor(*chain.product)) return Misfit{"an encoded factor", "elements"};
@@ -93,7 +98,7 @@ std::optional<Misfit> ReadGemm(const KernelBody& body, GemmCall* call) {
            .x_stride = *x_stride,
            .weight_stride = *weight_stride};
   for (const ProductChain::Link& link : chain.links) {
-    if (std::optional<Misfit> misfit = AddLink(link, body, call)) return misfit;
+    if (std::optional<Misfit> misfit = AddLink(link, body, takes_gelu, call)) return misfit;
   }
   for (const Value* read : {call->x, call->weight, call->bias, call->residual}) {
     const bool fits = read == nullptr || !chain.narrow.has_value() || read->type.dtype == *chain.narrow;
@@ -102,8 +107,6 @@ std::optional<Misfit> ReadGemm(const KernelBody& body, GemmCall* call) {
   if (!chain.links.empty() && !CanHaveParts(*call)) return Misfit{"several products or vectors", "one product"};
   return std::nullopt;
 }
-
-}  // namespace
 
 ProductMatrices MatricesOf(const Linear& op, const TensorType& out) {
   Dims a = op.lhs->type.shape, b = op.rhs->type.shape;
@@ -137,7 +140,7 @@ Space BatchesOf(const ProductMatrices& p) {
 
 Calls SelectGemm(const KernelBody& body, const ProgramScope&) {
   GemmCall call;
-  if (std::optional<Misfit> misfit = ReadGemm(body, &call)) return *misfit;
+  if (std::optional<Misfit> misfit = ReadGemm(body, /*takes_gelu=*/false, &call)) return *misfit;
   return std::vector<DeviceCall>{call};
 }
 

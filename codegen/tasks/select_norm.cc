@@ -64,10 +64,13 @@ Calls SelectLayerNormOfRows(const Node& node, const ProgramScope&) {
                   "rows of known length of f32, f16 or bf16, and weights of that type"};
   }
   KernelCall call = RowsCall("norm/layer_norm", "LayerNorm", out);
-  const int64_t dim = out->type.shape.back().value(), lanes = call.threads;
-  if (dim > 8 * lanes * VectorOf(dim, out->type.dtype)) return Misfit{"rows past its registers", "shorter ones"};
-  if (lanes == 32) call.threads = 256;  // short rows, several in a block
-  call.AddConstants({{"kBias", op.bias != nullptr}, {"kLanes", lanes}});
+  const int64_t dim = out->type.shape.back().value(), vectors = dim / VectorOf(dim, out->type.dtype);
+  if (vectors > 8 * call.threads) return Misfit{"rows past its registers", "shorter ones"};
+  // Rows that a warp can keep need no barriers of blocks, of which each has several.
+  const int64_t lanes = vectors <= 4 * 32 ? 32 : call.threads;
+  if (lanes == 32) call.threads = 128;
+  const bool weight_first = IsThereBeforeStep(op.weight) && (op.bias == nullptr || IsThereBeforeStep(op.bias));
+  call.AddConstants({{"kBias", op.bias != nullptr}, {"kLanes", lanes}, {"kWeightFirst", weight_first}});
   call.params = {Out(out, "out"),
                  In(op.x, "x"),
                  In(op.weight, "weight"),

@@ -86,6 +86,7 @@ KernelCall OnTensorCores(const Attention& op, const Heads& heads, int64_t dim, i
   const int64_t kv_heads = k[1].value(), group = q[1].value() / kv_heads;
   const bool adds = op.mask != nullptr && op.mask->type.dtype != DType::kBool;
   KernelCall call = NewCall(op, heads, "attention/whole_attention", "WholeAttention");
+  call.pdl = true;
   call.AddConstants({{"kKvHeads", kv_heads}, {"kGroup", group}, {"kKeyDim", dim}, {"kValueDim", value_dim}});
   const int64_t mask_bytes = op.mask == nullptr ? 0 : (DTypeBits(op.mask->type.dtype) + 7) / 8;
   const bool persistent = AddFlashBlocks(dim, value_dim, mask_bytes, target, &call);

@@ -190,6 +190,7 @@ __device__ __forceinline__ void WholeAttention(const Context& context, const Str
                                                i64 keys, i64 shift, float scale_of_op, float softcap) {
   using Work = WholeWork<C>;
   static_assert(C::kKvHeads > 0 && C::kGroup > 0, "kKvHeads, kGroup: heads");
+  context.Wait();
   const Work work = {
       out, q, k, v, mask, batch, static_cast<i32>(queries), static_cast<i32>(keys), static_cast<i32>(shift)};
   FlashAttentionBlocks<C>(context, work, ScoreScale<C::kSoftcap, Work::Source::kAdds>(scale_of_op, softcap));

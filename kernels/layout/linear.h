@@ -319,6 +319,26 @@ struct WarpgroupMatMulLayout {
     return 1024 + stages * StageBytes() + MathThreads() / 32 * kStoreBytes;
   }
 };
+// Products of f16 or bf16 (dense_gemm.cuh).
+enum DenseActivation { kDenseNone, kDenseGelu, kDenseGeluTanh };
+
+struct DenseGemmLayout {
+  static constexpr int kMathThreads = 256, kThreads = kMathThreads + 128;
+  static constexpr int kSlabBytes = 128;         // of a row of either factor in a stage
+  static constexpr int kBoxRows = 64;            // of either factor, that are copied at once
+  static constexpr int kRingBytes = 200 * 1024;  // of stages
+  static constexpr int kMostStages = 12;
+  static constexpr int kStoreStride = 144;               // of rows of 64 results: 8 of them are in different banks
+  static constexpr int kStoreBytes = 16 * kStoreStride;  // of a warp
+  static constexpr int kSharedBytes = kRingBytes + kMathThreads / 32 * kStoreBytes;
+
+  // Of a tile of 128 rows.
+  LLMC_HOST_DEVICE static constexpr int ColumnsOf(i64 n) { return n % 192 == 0 ? 192 : 128; }
+  LLMC_HOST_DEVICE static constexpr int StagesOf(int rows, int columns) {
+    const int fit = kRingBytes / ((rows + columns) * kSlabBytes);
+    return fit < kMostStages ? fit : kMostStages;
+  }
+};
 // Few rows of x and a weight that is the left operand as it lies in memory (streamed_gemm.cuh). Of elements of 16 bits
 // cuBLASLt is faster beyond the last number (H200).
 constexpr int kFewStreamedRows = 32, kMaxStreamedRows = 128, kMaxStreamedElementRows = 64;

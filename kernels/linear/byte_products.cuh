@@ -1,5 +1,5 @@
 // Products of warpgroups with both factors in shared memory, from sm_90a on: of codes of 8 bits, integers with exact
-// sums and floats, and of floats of 16 bits.
+// sums and floats. Of floats of 16 bits: float_products.cuh.
 #pragma once
 #include "kernels/common/hopper.cuh"
 #include "kernels/linear/quantized_parts.cuh"
@@ -31,23 +31,21 @@ struct WarpgroupSum<false> {
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, " \
   "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 // columns: of the product.  names: of the sums; `a`, `b` and `add` come behind them.
-// types: the number of terms and the types of sums and factors, "k32.s32.s8.s8".
-#define LLMC_WGMMA(columns, types, tail, names, a_name, b_name, add_name, ...)                                      \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_name ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns types \
-               " {" names "}, " a_name ", " b_name ", p" tail ";\n}"                                                \
-               : __VA_ARGS__                                                                                        \
+#define LLMC_WGMMA(columns, types, tail, names, a_name, b_name, add_name, ...)                                \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_name ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns \
+               "k32." types " {" names "}, " a_name ", " b_name ", p" tail ";\n}"                             \
+               : __VA_ARGS__                                                                                  \
                : "l"(a), "l"(b), "r"(add))
 #define LLMC_WGMMA_OF(types, tail, sum)                                                                           \
   if constexpr (kBlocks == 1) LLMC_WGMMA("8", types, tail, LLMC_NAMES4, "%4", "%5", "%6", LLMC_C4(sum, 0));       \
   if constexpr (kBlocks == 4) LLMC_WGMMA("32", types, tail, LLMC_NAMES16, "%16", "%17", "%18", LLMC_C16(sum, 0)); \
   if constexpr (kBlocks == 8) LLMC_WGMMA("64", types, tail, LLMC_NAMES32, "%32", "%33", "%34", LLMC_C32(sum, 0)); \
   if constexpr (kBlocks == 16) LLMC_WGMMA("128", types, tail, LLMC_NAMES64, "%64", "%65", "%66", LLMC_C64(sum, 0))
-#define LLMC_WGMMA_INTEGERS(types) LLMC_WGMMA_OF("k32.s32." types, "", "+r")
-#define LLMC_WGMMA_FLOATS(types) LLMC_WGMMA_OF("k32.f32." types, ", 1, 1", "+f")
-#define LLMC_WGMMA_ELEMENTS(type) LLMC_WGMMA_OF("k16.f32." type "." type, ", 1, 1, 0, 0", "+f")
+#define LLMC_WGMMA_INTEGERS(types) LLMC_WGMMA_OF("s32." types, "", "+r")
+#define LLMC_WGMMA_FLOATS(types) LLMC_WGMMA_OF("f32." types, ", 1, 1", "+f")
 
-// c[64, 8 kBlocks] = a * b^T, plus c if `add`, where a is 64 rows and b 8 kBlocks rows of 32 bytes, of codes of 8 bits
-// or of elements of 16; both in shared memory.
+// c[64, 8 kBlocks] = a * b^T, plus c if `add`, where a is 64 rows and b 8 kBlocks rows of 32 bytes; both in shared
+// memory.
 template <class A, class B, int kBlocks>
 __device__ __forceinline__ void MultiplyWarpgroupBytes(i32 (&c)[kBlocks][4], u64 a, u64 b, int add) {
   if constexpr (kIsSigned<A> && kIsSigned<B>) {
@@ -62,11 +60,7 @@ __device__ __forceinline__ void MultiplyWarpgroupBytes(i32 (&c)[kBlocks][4], u64
 }
 template <class A, class B, int kBlocks>
 __device__ __forceinline__ void MultiplyWarpgroupBytes(float (&c)[kBlocks][4], u64 a, u64 b, int add) {
-  if constexpr (kSame<A, bf16>) {
-    LLMC_WGMMA_ELEMENTS("bf16");
-  } else if constexpr (kSame<A, f16>) {
-    LLMC_WGMMA_ELEMENTS("f16");
-  } else if constexpr (kSame<A, f8e4m3> && kSame<B, f8e4m3>) {
+  if constexpr (kSame<A, f8e4m3> && kSame<B, f8e4m3>) {
     LLMC_WGMMA_FLOATS("e4m3.e4m3");
   } else if constexpr (kSame<A, f8e4m3>) {
     LLMC_WGMMA_FLOATS("e4m3.e5m2");
@@ -90,7 +84,6 @@ __device__ __forceinline__ void MultiplyWarpgroupBytes(float (&c)[kBlocks][4], u
 #undef LLMC_WGMMA_OF
 #undef LLMC_WGMMA_INTEGERS
 #undef LLMC_WGMMA_FLOATS
-#undef LLMC_WGMMA_ELEMENTS
 
 // Keeps the compiler from moving what it does with sums of integers past this place, as Pin.
 template <int kBlocks>

@@ -12,6 +12,7 @@
 #pragma once
 #include "kernels/common/stage_ring.cuh"
 #include "kernels/linear/byte_products.cuh"
+#include "kernels/linear/float_products.cuh"
 #include "kernels/linear/streamed_tile.cuh"
 #include "kernels/linear/streamed_walk.cuh"
 
@@ -141,8 +142,12 @@ struct StreamedGemmBody {
     const u64 x = Operand(Stage(slot) + L::kRows * L::kRowBytes);
 #pragma unroll
     for (int step = 0; step < L::kRowBytes / 32; ++step) {
-      MultiplyWarpgroupBytes<typename C::B, typename C::A>(c, OperandBehind(weight, 32 * step),
-                                                           OperandBehind(x, 32 * step), add || step > 0);
+      const u64 rows = OperandBehind(weight, 32 * step), tokens_of_x = OperandBehind(x, 32 * step);
+      if constexpr (kBytes == 2) {
+        MultiplyWarpgroupFloats<typename C::B>(c, rows, tokens_of_x, add || step > 0);
+      } else {
+        MultiplyWarpgroupBytes<typename C::B, typename C::A>(c, rows, tokens_of_x, add || step > 0);
+      }
     }
   }
   __device__ __forceinline__ void Await(const RingPlace<kStages>& place) const {

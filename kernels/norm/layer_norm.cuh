@@ -6,7 +6,7 @@ namespace llmc {
 
 // The row stays in registers while its mean and then its variance are found; both are in float.
 // C::T: element type.  C::kDim: row length.  C::kBias: there is a bias.  C::kLanes: threads of a row, 32 or kThreads.
-// C::kThreads: threads per block.
+// C::kWeightFirst: weight and bias are there before the step.  C::kThreads: threads per block.
 template <class C, class Context>
 __device__ __forceinline__ void LayerNorm(const Context& context, typename C::T* out, const typename C::T* x,
                                           const typename C::T* weight, const typename C::T* bias, i64 rows, float eps) {
@@ -32,13 +32,14 @@ __device__ __forceinline__ void LayerNorm(const Context& context, typename C::T*
     }
   };
 
-  context.Wait();
+  if constexpr (!C::kWeightFirst) context.Wait();
   Vec<T, kVec> a[kVecs], w[kVecs], b[kVecs];
   for_vectors([&](int i, int column) {
-    a[i] = Load<T, kVec>(x + column);
     w[i] = Load<T, kVec>(weight + column);
     if constexpr (C::kBias) b[i] = Load<T, kVec>(bias + column);
   });
+  if constexpr (C::kWeightFirst) context.Wait();
+  for_vectors([&](int i, int column) { a[i] = Load<T, kVec>(x + column); });
   float sum = 0, squares = 0;
   for_vectors([&](int i, int) {
 #pragma unroll

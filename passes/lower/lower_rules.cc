@@ -58,6 +58,11 @@ constexpr auto kLowerRules = Rules(
                  %z = gelu_tanh %y)")
         .Join()
         .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = linear %x, @w {transpose_rhs = true} }"),
+    Rule("absorb-gelu")
+        .Find(R"(%y in $k
+                 %z = gelu %y)")
+        .Join()
+        .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = linear %x, @w {transpose_rhs = true} }"),
     Rule("absorb-cast")
         .Find(R"(%y in $k
                  %z = cast %y {to = $t})")

@@ -130,17 +130,15 @@ absl::Status CheckType(const plan::TensorSpec& spec, const HostTensor& tensor) {
   return absl::OkStatus();
 }
 
-// The value that a tensor of the entry point is, by its place among the program's buffers.
-absl::StatusOr<DeviceRange> PlaceOf(const plan::Program& program, const std::vector<DeviceRange>& buffers,
-                                    const std::string& value) {
-  for (int i = 0; i < program.buffers_size(); ++i) {
-    const auto& values = program.buffers(i).values();
-    if (std::find(values.begin(), values.end(), value) != values.end()) return buffers[static_cast<size_t>(i)];
+}  // namespace
+
+absl::StatusOr<DeviceRange> PlaceOf(const DeviceProgram& program, const std::string& value) {
+  for (int i = 0; i < program.plan->buffers_size(); ++i) {
+    const auto& values = program.plan->buffers(i).values();
+    if (std::find(values.begin(), values.end(), value) != values.end()) return program.buffers[static_cast<size_t>(i)];
   }
   return absl::NotFoundError(absl::StrCat(value, " has no place in the program"));
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaRun>> CudaRun::Create(const Plan* plan, const DeviceModelOptions& options) {
   const auto no_step = absl::InvalidArgumentError(absl::StrCat(plan->path(), ": has no step to run"));
@@ -150,6 +148,7 @@ absl::StatusOr<std::unique_ptr<CudaRun>> CudaRun::Create(const Plan* plan, const
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceModel> model, DeviceModel::Load(plan, options));
   if (model->code().programs_size() == 0) return no_step;
   run->model_ = std::move(model);
+  run->output_memory_.emplace(run->model_->device());
   run->runs_.emplace(run->model_->device(), /*captures=*/!options.check_kernels);
   return run;
 }
@@ -250,6 +249,11 @@ absl::Status CudaRun::Compute(const StepDims& dims) {
   return absl::OkStatus();
 }
 
+absl::Status CudaRun::Repeat() {
+  if (last_ == nullptr) return absl::FailedPreconditionError("no run has computed anything yet");
+  return runs_->Enqueue([&](const DeviceProgram& program) { return model_->Enqueue(program, last_sizes_); });
+}
+
 absl::StatusOr<double> CudaRun::DeviceSeconds() {
   if (end_.handle() == nullptr) return absl::FailedPreconditionError("no run has computed anything yet");
   RETURN_IF_ERROR(model_->device()->Use());
@@ -265,7 +269,10 @@ absl::StatusOr<HostTensor> CudaRun::ReadOutput(const plan::TensorSpec& spec, con
   ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(*type, *shape));
   if (absl::Status fits = CheckRoom(absl::StrCat("the output ", spec.name()), bytes, from.bytes); !fits.ok())
     return fits;
-  ASSIGN_OR_RETURN(HostTensor tensor, HostTensor::Zeros(*type, *shape));
+  HostTensor tensor{.type = *type, .shape = *shape, .bytes = output_memory_->Take(bytes)};
+  if (tensor.bytes == nullptr) {
+    ASSIGN_OR_RETURN(tensor, HostTensor::Zeros(*type, *shape));
+  }
   const absl::Status status = model_->device()->CopyToHost(const_cast<char*>(tensor.bytes.get()), from.data, bytes);
   if (!status.ok()) return status;
   return tensor;
@@ -287,11 +294,12 @@ absl::StatusOr<NamedHostTensors> CudaRun::Enqueue(const NamedHostTensors& inputs
   const plan::EntryPoint& entry = plan_->manifest().entry_points(0);
   const plan::Program& program = *model_->code().programs().back();
   ASSIGN_OR_RETURN(const StepDims dims, BindDims(program, inputs));
+  last_ = nullptr;  // what is prepared may go
   RETURN_IF_ERROR(AllocateStates(dims));
   ASSIGN_OR_RETURN(const DeviceProgram* prepared, Prepare(program, dims));
   for (const plan::TensorSpec& spec : entry.inputs()) {
     const HostTensor& input = inputs.at(spec.name());
-    ASSIGN_OR_RETURN(const DeviceRange to, PlaceOf(program, prepared->buffers, absl::StrCat("%", spec.name())));
+    ASSIGN_OR_RETURN(const DeviceRange to, PlaceOf(*prepared, absl::StrCat("%", spec.name())));
     absl::Status status = CheckRoom(absl::StrCat("the input ", spec.name()), input.byte_size(), to.bytes);
     if (status.ok()) status = model_->device()->CopyToDevice(to.data, input.bytes.get(), input.byte_size());
     if (!status.ok()) return status;
@@ -299,10 +307,12 @@ absl::StatusOr<NamedHostTensors> CudaRun::Enqueue(const NamedHostTensors& inputs
   RETURN_IF_ERROR(Compute(dims));
   NamedHostTensors outputs;
   for (int i = 0; i < entry.outputs_size(); ++i) {
-    ASSIGN_OR_RETURN(const DeviceRange from, PlaceOf(program, prepared->buffers, entry.output_values(i)));
+    ASSIGN_OR_RETURN(const DeviceRange from, PlaceOf(*prepared, entry.output_values(i)));
     ASSIGN_OR_RETURN(HostTensor output, ReadOutput(entry.outputs(i), from, dims));
     outputs.emplace(entry.outputs(i).name(), std::move(output));
   }
+  last_ = prepared;
+  last_sizes_ = dims;
   return outputs;
 }
 

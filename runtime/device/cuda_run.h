@@ -9,11 +9,15 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/device/device_model.h"
+#include "runtime/device/output_memory.h"
 #include "runtime/device/prepared_runs.h"
 #include "runtime/host_tensor.h"
 #include "runtime/plan/plan.h"
 
 namespace llmc {
+
+// Where a value of the program lies, such as "%x", the input x. NotFound: nothing of the program keeps it.
+absl::StatusOr<DeviceRange> PlaceOf(const DeviceProgram& program, const std::string& value);
 
 // One thread at a time.
 class CudaRun {
@@ -25,12 +29,22 @@ class CudaRun {
   // Runs the first entry point. Each input must have its type and a shape that gives every symbol one size within its
   // bound; nothing else may be given. States start as zeros and keep their contents. Sizes decide where buffers lie, so
   // no bound of a dim costs memory. Buffers stay for later runs, as large as the largest so far; the kMaxPreparedRuns
-  // sizes used last keep their launches, and from their second run on a graph, unless kernels are checked.
+  // sizes used last keep their launches, and from their second run on a graph, unless kernels are checked. Outputs lie
+  // in page-locked memory, up to kMaxOutputMemory of it, which later runs take again when nobody has them any more.
   absl::StatusOr<NamedHostTensors> Run(const NamedHostTensors& inputs);
 
   // Of the last run: seconds on the GPU, from when its inputs were there to when its outputs were, without the copies
   // of both. FailedPrecondition: there was none.
   absl::StatusOr<double> DeviceSeconds();
+  // Computes the last run again, on what lies at its inputs now: from its graph, unless there is none. What runs leaves
+  // nothing at the inputs: who repeats sets them before. On the device's stream, without a wait. FailedPrecondition:
+  // there was none.
+  absl::Status Repeat();
+  // Of the last run, for who times it: where its buffers lie, its tasks and its sizes. nullptr: there was none.
+  const DeviceProgram* last_program() const { return last_; }
+  const StepDims& last_sizes() const { return last_sizes_; }
+  DeviceModel* model() { return model_.get(); }
+
   // Why runs have no new graphs any more, but are launched kernel by kernel; OK while they have.
   absl::Status graph_status() const { return runs_->capture_status(); }
   size_t num_graphs() const { return runs_->num_graphs(); }
@@ -50,7 +64,10 @@ class CudaRun {
   std::vector<int64_t> state_bytes_;
   DeviceMemory arena_;
   std::optional<PreparedRuns<Device, DeviceProgram>> runs_;  // in the arena and the states that there are
-  DeviceEvent begin_, end_;                                  // of what the last run computed
+  std::optional<OutputMemory<Device>> output_memory_;
+  DeviceEvent begin_, end_;              // of what the last run computed
+  const DeviceProgram* last_ = nullptr;  // of runs_
+  StepDims last_sizes_;
 };
 
 }  // namespace llmc

@@ -26,6 +26,8 @@ struct CudaDriver {
   int (*cuDevicePrimaryCtxRetain)(void**, int);
   int (*cuDevicePrimaryCtxRelease_v2)(int);
   int (*cuCtxSetCurrent)(void*);
+  int (*cuCtxPushCurrent_v2)(void*);
+  int (*cuCtxPopCurrent_v2)(void**);
   int (*cuMemGetInfo_v2)(size_t*, size_t*);
   int (*cuMemAlloc_v2)(DevicePointer*, size_t);
   int (*cuMemFree_v2)(DevicePointer);
@@ -132,6 +134,8 @@ absl::StatusOr<CudaDriver> OpenDriver() {
   find("cuDevicePrimaryCtxRetain", &d.cuDevicePrimaryCtxRetain);
   find("cuDevicePrimaryCtxRelease_v2", &d.cuDevicePrimaryCtxRelease_v2);
   find("cuCtxSetCurrent", &d.cuCtxSetCurrent);
+  find("cuCtxPushCurrent_v2", &d.cuCtxPushCurrent_v2);
+  find("cuCtxPopCurrent_v2", &d.cuCtxPopCurrent_v2);
   find("cuMemGetInfo_v2", &d.cuMemGetInfo_v2);
   find("cuMemAlloc_v2", &d.cuMemAlloc_v2);
   find("cuMemFree_v2", &d.cuMemFree_v2);
@@ -333,6 +337,23 @@ absl::StatusOr<PinnedMemory> Device::AllocatePinned(int64_t bytes) {
   const int result = driver_->cuMemHostAlloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)), 0);
   RETURN_IF_ERROR(Check(result, absl::StrCat("allocate ", bytes, " bytes of pinned memory")));
   return PinnedMemory(driver_, static_cast<char*>(data), bytes);
+}
+
+absl::StatusOr<std::shared_ptr<char>> Device::AllocateShared(int64_t bytes) {
+  void* context = nullptr;
+  RETURN_IF_ERROR(Check(driver_->cuDevicePrimaryCtxRetain(&context, index_), "use the context"));
+  void* data = nullptr;
+  const int result = driver_->cuMemHostAlloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)), 0);
+  if (result != 0) driver_->cuDevicePrimaryCtxRelease_v2(index_);
+  RETURN_IF_ERROR(Check(result, absl::StrCat("allocate ", bytes, " bytes of pinned memory")));
+  const auto free = [driver = driver_, index = index_, context](char* memory) {
+    void* before = nullptr;
+    driver->cuCtxPushCurrent_v2(context);
+    driver->cuMemFreeHost(memory);
+    driver->cuCtxPopCurrent_v2(&before);
+    driver->cuDevicePrimaryCtxRelease_v2(index);
+  };
+  return std::shared_ptr<char>(static_cast<char*>(data), free);
 }
 
 absl::Status Device::CopyToDevice(DevicePointer to, const void* from, int64_t bytes) {

@@ -164,6 +164,8 @@ class Device {
   // ResourceExhausted, with what is free, if it does not fit.
   absl::StatusOr<DeviceMemory> Allocate(int64_t bytes);
   absl::StatusOr<PinnedMemory> AllocatePinned(int64_t bytes);
+  // The same for users, who may keep it when the device is gone and let go of it on any thread.
+  absl::StatusOr<std::shared_ptr<char>> AllocateShared(int64_t bytes);
 
   // In stream order; host memory must be pinned for them not to wait, and must stay until Synchronize.
   absl::Status CopyToDevice(DevicePointer to, const void* from, int64_t bytes);

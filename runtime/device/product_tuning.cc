@@ -25,15 +25,20 @@ constexpr int64_t kLeastPrompt = 512;
 constexpr double kLeastGain = 0.02;
 
 // ---- which products ----------------------------------------------------------------------------------------------
-// A step of a language model: its dims, and whether it is one token of each sequence.
+// A step of a language model: its dims, and whether it is one token of each sequence; or a run of another model.
 struct KnownStep {
   StepDims dims;
   bool decodes = false;
 };
 
-std::vector<KnownStep> KnownSteps(const TargetCode& code) {
+std::vector<KnownStep> KnownSteps(const TargetCode& code, absl::Span<const StepDims> sizes) {
   const absl::StatusOr<StepContract> contract = PagedContractOf(code.manifest());
-  if (!contract.ok() || code.programs_size() == 0) return {};
+  if (code.programs_size() == 0) return {};
+  if (!contract.ok()) {
+    std::vector<KnownStep> runs;
+    for (const StepDims& each : sizes) runs.push_back({.dims = each});
+    return runs;
+  }
   const std::string &tokens = contract->SizeOf(StepAxis::kToken), &sequences = contract->SizeOf(StepAxis::kSequence),
                     &rows = contract->SizeOf(StepAxis::kRow);
   StepDims most;
@@ -283,10 +288,10 @@ absl::StatusOr<Shape> ShapeOf(const plan::Gemm& gemm, int64_t m, int64_t n, int6
   return MakeShape(gemm, m, n, k);
 }
 
-std::vector<Shape> ProductsToTune(const TargetCode& code) {
+std::vector<Shape> ProductsToTune(const TargetCode& code, absl::Span<const StepDims> sizes) {
   std::set<Shape> shapes;
   const std::vector<const plan::Program*> programs = code.programs();
-  for (const KnownStep& known : KnownSteps(code)) {
+  for (const KnownStep& known : KnownSteps(code, sizes)) {
     for (const plan::Task& step : programs[ChooseProgram(programs, known.dims, known.decodes)]->tasks()) {
       if (!step.has_gemm() || step.gemm().batch() != "1") continue;
       const plan::Gemm& gemm = step.gemm();
@@ -298,9 +303,9 @@ std::vector<Shape> ProductsToTune(const TargetCode& code) {
   return {shapes.begin(), shapes.end()};
 }
 
-absl::StatusOr<plan::TunedProducts> TuneProducts(const TargetCode& code, Device* device,
-                                                 absl::FunctionRef<void(int64_t, int64_t)> on_product) {
-  std::vector<Shape> shapes = ProductsToTune(code);
+absl::StatusOr<plan::TunedProducts> TuneProducts(const TargetCode& code, absl::Span<const StepDims> sizes,
+                                                 Device* device, absl::FunctionRef<void(int64_t, int64_t)> on_product) {
+  std::vector<Shape> shapes = ProductsToTune(code, sizes);
   if (shapes.size() > plan::kMaxTunedProducts) shapes.resize(plan::kMaxTunedProducts);
   std::stable_sort(shapes.begin(), shapes.end(), [](const Shape& a, const Shape& b) { return a.in < b.in; });
   plan::TunedProducts tuned;

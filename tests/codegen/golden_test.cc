@@ -94,7 +94,7 @@ void ExpectReports(const plan::LoweredProgram& lowered, const plan::Program& pro
     EXPECT_FALSE(kernel.place().empty());
     EXPECT_GT(kernel.tasks(), 0u) << kernel.place();
     // Products have several backends: each of the others says why it is not the one.
-    const int backends = absl::c_linear_search(kernel.ops(), "linear")   ? 8
+    const int backends = absl::c_linear_search(kernel.ops(), "linear")   ? 9
                          : absl::c_linear_search(kernel.ops(), "matmul") ? 3
                                                                          : 1;
     if (backends > 1) {

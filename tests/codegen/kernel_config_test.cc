@@ -53,7 +53,7 @@ std::vector<ConfigCase> Cases() {
        {kThreads, kManyThreads, kType, {"kDim = 64", "kDim = 0", "kDim: a row has elements"}}},
       {{"norm/add_rms_norm", with("kDim = 64"), rows, "AddRmsNorm<Config>(out, out, x, x, x, 1e-5f)"},
        {kThreads, kType}},
-      {{"norm/layer_norm", with("kDim = 64, kBias = 1, kLanes = 32"), rows,
+      {{"norm/layer_norm", with("kDim = 64, kBias = 1, kLanes = 32, kWeightFirst = 1"), rows,
         "LayerNorm<Config>(out, x, x, x, n, 1e-5f)"},
        {kThreads,
         kType,
@@ -155,6 +155,14 @@ std::vector<ConfigCase> Cases() {
         {"using B = A", "using B = llmc::i8", "A, B: both are floats or integers"},
         {"kCluster = 1", "kCluster = 2", "kCluster: each block has a tile in every turn"},
         {"kOut = 64", "kOut = 60", "results are stored by 16 bytes"}}},
+      {{"linear/dense_gemm",
+        "using T = llmc::bf16; static constexpr int kThreads = 384, kIn = 512, kOut = 64, kBias = 1, kAddend = 1, "
+        "kActivation = 1, kColumns = 128, kWeightFirst = 1;",
+        "Config::T* out, const __grid_constant__ llmc::TileMap x, const __grid_constant__ llmc::TileMap y, "
+        "const Config::T* b, const Config::T* a, llmc::i64 n",
+        "DenseGemm<Config>(out, x, y, b, a, n)"},
+       {{"kThreads = 384", "kThreads = 256", "kThreads: two warpgroups multiply, one copies"},
+        {"kOut = 64", "kOut = 60", "results are stored by 64 columns, and by 16 bytes"}}},
       {{"linear/gemv",
         with("kIn = 1280, kOut = 64, kTokens = 2, kRows = 16, kChunk = 640, kStages = 2, kInFlight = 2, kXInRing = 0, "
              "kSharedBytes = 49152") +

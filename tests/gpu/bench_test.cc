@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "tests/gpu/device_check.h"
 #include "tests/tools/run_command.h"
 
@@ -39,6 +41,39 @@ TEST(Bench, TimesStepsWithSamplingAndWithout) {
   EXPECT_GT(report["prefill"][0]["median_ms"], 0);
   EXPECT_GT(report["prefill"][0]["hot"]["median_ms"], 0);
   ASSERT_EQ(report["engine"].size(), 1U);
+}
+
+// An encoder: its profile is of all of its kernels, and what is left adds up to the run.
+TEST(Bench, TimesModelsOverNamedTensors) {
+  LLMC_NEEDS_GPU();
+  const std::string config = ShippedModel() + "/../../../tools/bench/configs/bert-base";
+  if (!std::filesystem::exists(config)) GTEST_SKIP() << "the configurations are not here";
+  const CommandResult result = RunLlmc({"bench", config, "--random-weights", "--dtype=f16", "--dim", "B=2", "--dim",
+                                        "L=64", "--sustain", "0.1", "--profile", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const nlohmann::json report = result.Json();
+  ASSERT_EQ(report["runs"].size(), 1U);
+  const nlohmann::json& run = report["runs"][0];
+  SCOPED_TRACE(run.dump());
+  EXPECT_EQ(run["dims"], (nlohmann::json{{"B", 2}, {"L", 64}}));
+  EXPECT_FALSE(run.contains("no_graph"));
+  const double alone = run["gpu"]["median_ms"], with_copies = run["clock"]["median_ms"];
+  EXPECT_GT(alone, 0);
+  EXPECT_GT(with_copies, alone) << "the same, and copies";
+  EXPECT_GT(run["first_ms"].get<double>(), with_copies) << "no graph, and buffers to allocate";
+  // 12 layers of 7.08 million parameters, and the pooler's, for 128 and 2 tokens; attention of 64 keys.
+  const double linear = 2e-12 * (12 * 7.078e6 * 128 + 768 * 768 * 2), attention = 4e-12 * 12 * 128 * 64 * 768;
+  EXPECT_NEAR(run["tflop"].get<double>(), linear + attention, 0.001 * linear);
+  EXPECT_GT(run["weight_bytes"].get<double>(), 2 * 12 * 7.078e6);
+  EXPECT_LT(run["of_floor"].get<double>(), 1.0);
+  double sum = 0;
+  int kernels = 0;
+  for (const nlohmann::json& kernel : run["profile"]) {
+    sum += kernel["us"].get<double>();
+    kernels += kernel.value("count", 0);
+  }
+  EXPECT_NEAR(sum, run["profile_step_us"], 1e-6);
+  EXPECT_GT(kernels, 12 * 5);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -62,6 +64,44 @@ step main(%x: TYPE[T, K], %y: TYPE[T, N]) {
                             .dims = {{"T", size.rows}},
                             .tolerance = Tolerance(type)});
       }
+    }
+  }
+}
+
+// Of 16 bits, by the kernel that has gelu, whose tiles are of two sizes: with T rows of the larger ones there must be
+// as many as multiprocessors.
+TEST(Products, WithGelu) {
+  LLMC_NEEDS_GPU();
+  struct Size {
+    int64_t rows, n, k;
+  };
+  const std::map<std::string, std::vector<Size>> kSizes = {
+      {"f16", {{1, 64, 8}, {130, 200, 1096}, {2100, 3264, 64}, {2177, 2056, 72}}},
+      {"bf16", {{197, 3072, 256}, {2100, 1160, 200}}}};
+  for (const auto& [type, sizes] : kSizes) {
+    for (const Size size : sizes) {
+      SCOPED_TRACE(absl::StrCat(type, " ", size.rows, " x ", size.n, " x ", size.k));
+      ExpectDeviceAgrees(
+          {.text = absl::StrReplaceAll(R"(model m
+dim T <= 5000
+weight @w: TYPE[N, K] = "f#w"
+weight @b: TYPE[N] = "f#b"
+step main(%x: TYPE[T, K], %y: TYPE[T, N]) {
+  %p0 = linear %x, @w {transpose_rhs = true}
+  %a0 = add @b, %p0
+  %biased = gelu %a0
+  %p1 = linear %x, @w {transpose_rhs = true}
+  %a1 = add %p1, @b
+  %s1 = add %a1, %y
+  %added = gelu %s1
+  %p2 = linear %x, @w {transpose_rhs = true}
+  %alone = gelu %p2
+  return "biased" = %biased, "added" = %added, "alone" = %alone
+}
+)",
+                                       {{"TYPE", type}, {"N", absl::StrCat(size.n)}, {"K", absl::StrCat(size.k)}}),
+           .dims = {{"T", size.rows}},
+           .tolerance = Tolerance(type)});
     }
   }
 }

@@ -14,6 +14,7 @@
 #include "tools/bench_cost.h"
 #include "tools/bench_prefix.h"
 #include "tools/bench_report.h"
+#include "tools/bench_tensors.h"
 #include "tools/model_source.h"
 #include "tools/plan_options.h"
 
@@ -109,11 +110,66 @@ TEST(Bench, SaysWhatItNeeds) {
   EXPECT_THAT(over.err, HasSubstr("is a folder"));
 }
 
+// One layer of BERT, its configuration alone.
+std::string SmallEncoder() {
+  std::string folder = TempFolder() + "/bench-bert";
+  std::filesystem::create_directories(folder);
+  nlohmann::json settings = nlohmann::json::parse(ReadFile(kConfigs + "bert-base/config.json"));
+  settings.update({{"num_hidden_layers", 1}, {"vocab_size", 100}});
+  std::ofstream(folder + "/config.json") << settings;
+  return folder;
+}
+
+// Of any model that is no language model, on the host; given inputs say its sizes.
+TEST(Bench, TimesModelsOverNamedTensorsOnTheHost) {
+  const std::string plan = TempFolder() + "/bench-encoder.bin", model = SmallEncoder();
+  ASSERT_EQ(RunLlmc({"compile", model, "--random-weights", "--target=host", "-o", plan}).exit_code, 0);
+  const CommandResult result = RunLlmc({"bench", plan, "--device=host", "--dim", "B=2", "--dim", "L=5", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const nlohmann::json report = result.Json();
+  EXPECT_EQ(report["device"], "host");
+  ASSERT_EQ(report["runs"].size(), 1U);
+  EXPECT_EQ(report["runs"][0]["dims"], (nlohmann::json{{"B", 2}, {"L", 5}}));
+  EXPECT_GT(report["runs"][0]["clock"]["median_ms"], 0.0);
+  EXPECT_GE(report["runs"][0]["clock"]["runs"], 1);
+  EXPECT_FALSE(report["runs"][0].contains("gpu"));
+  EXPECT_THAT(result.err, HasSubstr("random: input_ids  i64[2, 5]"));
+
+  const std::string output = TempFolder() + "/bench-encoder.json";
+  const CommandResult folder =
+      RunLlmc({"bench", model, "--random-weights", "--device=host", "--dim", "L=3", "--output", output});
+  ASSERT_EQ(folder.exit_code, 0) << folder.err;
+  EXPECT_THAT(folder.out, testing::AllOf(HasSubstr("B = 1, L = 3"), HasSubstr("on the host")));
+  EXPECT_EQ(nlohmann::json::parse(ReadFile(output))["runs"][0]["dims"]["L"], 3);
+
+  EXPECT_THAT(RunLlmc({"bench", plan, "--device=host", "--dim", "Q=2"}).err, HasSubstr("no dim Q"));
+  EXPECT_THAT(RunLlmc({"bench", plan, "--device=host", "--output", plan}).err, HasSubstr("bench-encoder.bin"));
+  EXPECT_EQ(RunLlmc({"bench", plan, "--device=tpu"}).exit_code, 2);
+  EXPECT_EQ(RunLlmc({"bench", kModel, "--device=host"}).exit_code, 3) << "steps of a paged cache";
+}
+
 DeviceRates SomeRates() {
   return {.read_bytes = 4e12,
           .flops = 8e14,
           .hot_read = {.rate = 3.9e12, .seconds = 2, .settled = true, .gpu = {.readings = 9, .sm_mhz = 1980}},
           .hot_flops = {.rate = 6.4e14, .seconds = 3, .gpu = {.readings = 9, .sm_mhz = 1400, .watts = 700}}};
+}
+
+// 2e9 bytes at 4 TB/s are 0.5 ms, 1.6 TFLOP at 800 TFLOP/s 2 ms of 2.5.
+TEST(Bench, RunsOfTensorsStandUnderTheHigherFloor) {
+  TensorTimes times = {.first = 9e-3, .with_copies = {.median = 3e-3, .fastest = 2.9e-3, .runs = 7}};
+  times.alone = {.median = 2.5e-3, .fastest = 2.4e-3, .runs = 11, .gpu = {.readings = 4, .sm_mhz = 1900}};
+  nlohmann::ordered_json entry = TensorsJson({{"B", 3}}, times);
+  AddTensorCost({.weight_bytes = 2e9, .flops = 1.6e12}, SomeRates(), &entry);
+  EXPECT_NEAR(entry["floor_ms"].get<double>(), 2, 1e-9);
+  EXPECT_NEAR(entry["of_floor"].get<double>(), 0.8, 1e-9);
+  EXPECT_NEAR(entry["tflops"].get<double>(), 640, 1e-9);
+  const std::string text = TensorsText(entry);
+  for (const char* part : {"B = 3", "2.500 ms", "of 11 runs", "1900 MHz", "3.000 ms", "80.0 % of it", "9.000 ms"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  AddTensorCost({.weight_bytes = 10e9, .flops = 1.6e12}, SomeRates(), &entry);
+  EXPECT_NEAR(entry["floor_ms"].get<double>(), 2.5, 1e-9) << "that of bytes";
 }
 
 TEST(Bench, RowsOfAProfileAddUpToTheStep) {

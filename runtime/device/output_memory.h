@@ -1,0 +1,65 @@
+// Page-locked memory for what runs give to users, taken again when nobody has it any more: copies into new memory wait
+// for its pages, and copies into pageable memory for a copy on the host.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace llmc {
+
+// Of more, results are copied to pageable memory.
+inline constexpr int64_t kMaxOutputMemory = int64_t{256} << 20;
+
+// `Device` allocates as llmc::Device does. One thread at a time; users let go of the memory on any.
+template <class Device>
+class OutputMemory {
+ public:
+  explicit OutputMemory(Device* device, int64_t most = kMaxOutputMemory) : device_(device), most_(most) {}
+
+  // Memory of at least so many bytes that nobody has; nullptr where there is no room for it.
+  std::shared_ptr<char> Take(int64_t bytes) {
+    Block* best = nullptr;
+    for (Block& block : blocks_) {
+      if (!IsFree(block) || block.bytes < bytes || (best != nullptr && best->bytes <= block.bytes)) continue;
+      best = &block;
+    }
+    if (best != nullptr) return best->memory;
+    if (Total() + bytes > most_) std::erase_if(blocks_, IsFree);  // too small
+    if (Total() + bytes > most_) return nullptr;
+    absl::StatusOr<std::shared_ptr<char>> memory = device_->AllocateShared(bytes);
+    if (!memory.ok()) return nullptr;
+    blocks_.push_back({*memory, bytes});
+    return *memory;
+  }
+
+  size_t num_blocks() const { return blocks_.size(); }
+
+ private:
+  struct Block {
+    std::shared_ptr<char> memory;
+    int64_t bytes = 0;
+  };
+  // Only this pool can share a block that it alone has. What others have read of it comes before what is written next.
+  static bool IsFree(const Block& block) {
+    if (block.memory.use_count() != 1) return false;
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return true;
+  }
+  int64_t Total() const {
+    int64_t total = 0;
+    for (const Block& block : blocks_) total += block.bytes;
+    return total;
+  }
+
+  Device* device_;
+  int64_t most_;
+  std::vector<Block> blocks_;
+};
+
+}  // namespace llmc
