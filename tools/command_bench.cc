@@ -184,6 +184,8 @@ absl::Status Bench::Report(const char* kind, const Json& entry) {
 }
 
 absl::Status Bench::TimeOnHost() {
+  if (options_.profile || !options_.trace.empty())
+    return absl::InvalidArgumentError("--profile and --trace show what a GPU does, and this is --device=host");
   ModelSource source = options_.source;
   inputs_.sizes = TakeInputSizes(&source);
   Describe();

@@ -40,10 +40,25 @@ absl::Status CanTune(const PlanOptions& plan, bool has_sizes) {
   return found.ok() ? found : absl::Status(found.code(), absl::StrCat("--tune: ", found.message()));
 }
 
+// Whether they are sizes that the model has.
+absl::Status CheckSizes(const plan::Manifest& manifest, const StepDims& run) {
+  for (const auto& [name, size] : run) {
+    const auto bound = absl::c_find_if(manifest.dims(), [&](const plan::DimBound& dim) { return dim.name() == name; });
+    if (bound == manifest.dims().end()) {
+      return absl::InvalidArgumentError(absl::StrCat("--tune-at: the model has no dim \"", name, "\""));
+    }
+    if (size > static_cast<int64_t>(bound->max())) {
+      return absl::InvalidArgumentError(absl::StrCat("--tune-at: ", name, " is at most ", bound->max()));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<plan::TunedProducts> Tune(const plan::Manifest& manifest, absl::Span<const StepDims> sizes,
                                          Progress* progress) {
   ASSIGN_OR_RETURN(std::unique_ptr<Device> device, Device::Open());
   ASSIGN_OR_RETURN(const Target here, TargetFor(device->capability()));
+  for (const StepDims& run : sizes) RETURN_IF_ERROR(CheckSizes(manifest, run));
   int target = 0;  // that of the GPU, which CanTune has found among them
   while (target + 1 < manifest.targets_size() && manifest.targets(target).target() != here.name) ++target;
   return TuneProducts(TargetCode(manifest, target), sizes, device.get(),
@@ -81,9 +96,7 @@ void AddTuneOption(CLI::App* command, bool has_sizes, TuneOptions* options) {
       "--tune,!--no-tune", [options](int64_t count) { options->wanted = count > 0; },
       "time cuBLASLt's algorithms for each product on the GPU that is here, and keep the fastest in the plan; default: "
       "if it is a language model, or --tune-at names sizes, and there is a GPU of --target. With --no-tune a plan has "
-      "the "
-      "same bytes wherever "
-      "there is no GPU of its targets, or one that is alike");
+      "the same bytes wherever there is no GPU of its targets, or one that is alike");
 }
 
 std::string TuningText(const TuneReport& report) {
@@ -92,7 +105,9 @@ std::string TuningText(const TuneReport& report) {
 }
 
 absl::Status SetTuning(const TuneOptions& options, Progress* progress, PlanOptions* plan, TuneReport* report) {
-  const std::optional<bool> wanted = options.wanted;
+  // Who names sizes wants it.
+  const std::optional<bool> wanted =
+      options.wanted.has_value() || options.sizes.empty() ? options.wanted : std::optional(true);
   if (wanted == false) return absl::OkStatus();
   if (absl::Status can = CanTune(*plan, !options.sizes.empty()); !can.ok())
     return wanted.has_value() ? can : absl::OkStatus();

@@ -373,7 +373,11 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
     task.forms[0].constants.push_back({"kIntegerBlock", layout.integer_block});
     if (form.integer_block == 0 && HasPairTable(parts)) task.forms[0].constants.push_back({"kPairTable", 0});
   }
-  if (keeps_stages) task.forms.push_back(InPairs(parts, form, task.forms[0]));
+  if (keeps_stages) {
+    task.forms.push_back(InPairs(parts, form, task.forms[0]));
+    // Rows of a stage lie further apart where blocks of other sizes are multiplied.
+    task.stage_bytes = std::max(task.stage_bytes, static_cast<int>(LayoutOf(parts, form.chunk, 0).StageBytes()));
+  }
   if (parts.most_rows == 1 && BytesOfX(parts) == 2 && parts.x->type.dtype == parts.dtype) {
     task.takes = {parts.x};
     const bool has_numbers = !parts.qkv.has_value() || !KvPagesOf(parts.qkv->kv).is_encoded();

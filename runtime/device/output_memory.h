@@ -22,21 +22,29 @@ class OutputMemory {
  public:
   explicit OutputMemory(Device* device, int64_t most = kMaxOutputMemory) : device_(device), most_(most) {}
 
-  // Memory of at least so many bytes that nobody has; nullptr where there is no room for it.
+  // Memory of at least so many bytes that nobody has; nullptr where there is no room for it. Blocks have sizes of few
+  // kinds, so that results which grow from run to run, as a cache does, find those of the runs before; a large one is
+  // not given to a small result, which may be kept.
   std::shared_ptr<char> Take(int64_t bytes) {
-    Block* best = nullptr;
-    for (Block& block : blocks_) {
-      if (!IsFree(block) || block.bytes < bytes || (best != nullptr && best->bytes <= block.bytes)) continue;
-      best = &block;
+    const int64_t size = SizeFor(bytes);
+    for (const Block& block : blocks_) {
+      if (block.bytes == size && IsFree(block)) return block.memory;
     }
-    if (best != nullptr) return best->memory;
-    if (Total() + bytes > most_) std::erase_if(blocks_, IsFree);  // too small
-    if (Total() + bytes > most_) return nullptr;
-    absl::StatusOr<std::shared_ptr<char>> memory = device_->AllocateShared(bytes);
+    if (Total() + size > most_) std::erase_if(blocks_, IsFree);
+    if (Total() + size > most_) return nullptr;
+    absl::StatusOr<std::shared_ptr<char>> memory = device_->AllocateShared(size);
     if (!memory.ok()) return nullptr;
-    blocks_.push_back({*memory, bytes});
+    blocks_.push_back({*memory, size});
     return *memory;
   }
+
+  // The next power of two, or one and a half of one, from kLeastBytes on.
+  static int64_t SizeFor(int64_t bytes) {
+    int64_t size = kLeastBytes;
+    while (size < bytes) size = (size & (size - 1)) == 0 ? size + size / 2 : size / 3 * 4;
+    return size;
+  }
+  static constexpr int64_t kLeastBytes = 4096;
 
   size_t num_blocks() const { return blocks_.size(); }
 

@@ -31,23 +31,40 @@ TEST(OutputMemory, IsTakenAgainWhenNobodyHasIt) {
   EXPECT_EQ(device.allocated, 3);
 }
 
-TEST(OutputMemory, TheSmallestThatFits) {
+TEST(OutputMemory, OfResultsThatGrowIsThatOfRunsBefore) {
   CountingDevice device;
   OutputMemory<CountingDevice> memory(&device);
-  { const auto large = memory.Take(1000), small = memory.Take(10); }
-  const auto some = memory.Take(5), much = memory.Take(900);
-  EXPECT_EQ(device.allocated, 2) << "the small one first";
+  std::shared_ptr<const char> cache = memory.Take(1);
+  for (int64_t bytes = 2; bytes <= 100'000; bytes += 128) cache = memory.Take(bytes);  // while it has the one before
+  EXPECT_LE(device.allocated, 2 * 11) << "sizes of 11 kinds up to 128 KiB";
+}
+
+TEST(OutputMemory, OfALargeResultIsNotGivenToASmallOne) {
+  CountingDevice device;
+  OutputMemory<CountingDevice> memory(&device);
+  { const auto large = memory.Take(1'000'000), small = memory.Take(10); }
+  const auto some = memory.Take(5), much = memory.Take(900'000);
+  EXPECT_EQ(device.allocated, 2);
+}
+
+TEST(OutputMemory, ComesInSizesOfFewKinds) {
+  using Memory = OutputMemory<CountingDevice>;
+  EXPECT_EQ(Memory::SizeFor(0), 4096);
+  EXPECT_EQ(Memory::SizeFor(4096), 4096);
+  EXPECT_EQ(Memory::SizeFor(4097), 6144);
+  EXPECT_EQ(Memory::SizeFor(6145), 8192);
+  EXPECT_EQ(Memory::SizeFor(int64_t{40} << 30), int64_t{48} << 30);
 }
 
 TEST(OutputMemory, IsBounded) {
   CountingDevice device;
-  OutputMemory<CountingDevice> memory(&device, 250);
-  const auto kept = memory.Take(100);
-  memory.Take(100);
-  EXPECT_NE(memory.Take(150), nullptr) << "in place of one that is too small";
+  OutputMemory<CountingDevice> memory(&device, 5 * 4096);
+  const auto kept = memory.Take(8192);
+  memory.Take(8192);
+  EXPECT_NE(memory.Take(12288), nullptr) << "in place of one that is too small";
   EXPECT_EQ(memory.num_blocks(), 2u);
-  EXPECT_EQ(memory.Take(151), nullptr);
-  EXPECT_NE(memory.Take(150), nullptr) << "what was refused for took free ones, but there is room";
+  EXPECT_EQ(memory.Take(12289), nullptr);
+  EXPECT_NE(memory.Take(12288), nullptr) << "what was refused for took free ones, but there is room";
   device.fails = true;
   EXPECT_EQ(OutputMemory<CountingDevice>(&device).Take(1), nullptr);
 }
