@@ -214,31 +214,46 @@ TEST(PersistentRuns, AreChosenForIntegersOfCodebooks) {
               testing::ContainsRegex("tasks 1 to 33 are one launch, with a ring of 5 stages"));
 }
 
+// Codes of 8 bits: a layer `hidden` and `middle` wide.
+std::string CodesOfBytes(absl::string_view format, absl::string_view type, int hidden, int middle) {
+  return absl::StrReplaceAll(
+      R"({"hidden_size": HIDDEN, "intermediate_size": MIDDLE, "num_attention_heads": HEADS,
+      "num_key_value_heads": HEADS, "head_dim": 128,
+      "quantization_config": {"quant_method": "compressed-tensors", "format": "FORMAT",
+      "quantization_status": "compressed", "ignore": ["lm_head"], "config_groups": {"group_0": {"targets": ["Linear"],
+      "format": "FORMAT", "weights": {"num_bits": 8, "type": "TYPE", "symmetric": true, "strategy": "channel",
+      "dynamic": false}}}}})",
+      {{"FORMAT", format},
+       {"TYPE", type},
+       {"HIDDEN", absl::StrCat(hidden)},
+       {"MIDDLE", absl::StrCat(middle)},
+       {"HEADS", absl::StrCat(hidden / 128)}});
+}
+
 // Integers of 8 bits, whose x is kept as integers, and floats of 8 bits, whose x is kept as halves; where that would
 // take a stage of the ring, it is kept as it is. Launches keep it so in any case.
 TEST(PersistentRuns, KeepXInBlocksForCodesOfBytes) {
   struct Case {
-    const char *format, *type, *middle;
+    const char *format, *type;
+    int middle;
     bool are_blocks;
   };
-  for (const Case& c : {Case{"int-quantized", "int", "14336", true}, Case{"float-quantized", "float", "14336", true},
-                        Case{"int-quantized", "int", "28672", false}}) {
+  for (const Case& c : {Case{"int-quantized", "int", 14336, true}, Case{"float-quantized", "float", 14336, true},
+                        Case{"int-quantized", "int", 28672, false}}) {
     SCOPED_TRACE(absl::StrCat(c.type, ", ", c.middle));
-    const std::string changes = absl::StrReplaceAll(
-        R"({"hidden_size": 4096, "intermediate_size": MIDDLE, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "head_dim": 128,
-        "quantization_config": {"quant_method": "compressed-tensors", "format": "FORMAT",
-        "quantization_status": "compressed", "ignore": ["lm_head"], "config_groups": {"group_0": {"targets": ["Linear"],
-        "format": "FORMAT", "weights": {"num_bits": 8, "type": "TYPE", "symmetric": true, "strategy": "channel",
-        "dynamic": false}}}}})",
-        {{"FORMAT", c.format}, {"TYPE", c.type}, {"MIDDLE", c.middle}});
     std::string kernels;
-    EXPECT_THAT(WhatIsChosen(changes.c_str(), *FindTarget("sm_90a"), &kernels),
+    EXPECT_THAT(WhatIsChosen(CodesOfBytes(c.format, c.type, 4096, c.middle).c_str(), *FindTarget("sm_90a"), &kernels),
                 testing::ContainsRegex("tasks 1 to 33 are one launch, with a ring of 5 stages"));
     const size_t run = kernels.find("namespace task1 {"), block = kernels.find("kIntegerBlock = 64;");
     EXPECT_NE(run, std::string::npos);
     EXPECT_EQ(block != std::string::npos, c.are_blocks);
   }
+}
+
+// With 2,112 columns a row of a stage is longer by 32 bytes where x is kept as it is.
+TEST(PersistentRuns, HaveStagesForAllFormsOfTheirProducts) {
+  EXPECT_THAT(WhatIsChosen(CodesOfBytes("int-quantized", "int", 4224, 21120).c_str()),
+              HasSubstr("one launch, with a ring of 5 stages of 34304 bytes"));
 }
 
 // Scales of rows, where those of queries, keys and values differ.
