@@ -38,9 +38,10 @@ namespace {
 
 // Programs for steps of one token of up to so many sequences.
 constexpr int64_t kDecodeBatches[] = {1, 2, 4, 8, 32, 64, 128, 256}, kMostDecodeBatch = 256;
-// Whose steps may be persistent launches, and are if nobody says otherwise: of several they have not been compared with
-// launches for all kinds of weights.
-constexpr int64_t kMostRunSequences = 4, kMostAutoRunSequences = 1;
+// Whose steps may be persistent launches, and are if nobody says otherwise. Tasks of several sequences wait for all
+// blocks, which takes weights of so many times the bytes to hide, and no codes that many warps would decode for each.
+constexpr int64_t kMostRunSequences = 4, kMostAutoRunSequences = 2;
+constexpr double kTimesTheBytesOfSeveral = 3;
 
 // Rows up to which products with encoded weights have kernels of their own, the fewest first; none where there are no
 // such products, or all are decoded to memory.
@@ -288,8 +289,7 @@ class TargetPlanner {
     runs_.emplace(target_);
     ASSIGN_OR_RETURN(const std::vector<uint32_t> begins, AddTasks(*lowered.model, step, units, &program));
     if (RunsPersistently(scope)) {
-      const double least = options_.steps == StepForm::kAuto ? target_.persistent_bytes : 0;
-      for (std::string& line : runs_->Write(least, &writer_, &program)) report->add_runs(std::move(line));
+      for (std::string& line : WriteRuns(step, scope, &program)) report->add_runs(std::move(line));
     }
     report->set_name(name);
     report->set_text(PrintModel(*lowered.model));
@@ -350,6 +350,16 @@ class TargetPlanner {
         options_.steps == StepForm::kPersistent || (options_.steps == StepForm::kAuto && target_.persistent_bytes > 0);
     const int64_t most = options_.steps == StepForm::kAuto ? kMostAutoRunSequences : kMostRunSequences;
     return is_chosen && scope.decode > 0 && scope.decode <= most && target_.bulk_copies;
+  }
+
+  // Returns what there is to say of them.
+  std::vector<std::string> WriteRuns(const Step& step, const ProgramScope& scope, plan::Program* program) {
+    if (options_.steps != StepForm::kAuto) return runs_->Write(/*least_weight_bytes=*/0, &writer_, program);
+    if (scope.decode == 1) return runs_->Write(target_.persistent_bytes, &writer_, program);
+    if (!RowsOfCodes(step, target_).empty()) {
+      return {"launches, since weights are encoded, with which one launch is not faster for several sequences"};
+    }
+    return runs_->Write(kTimesTheBytesOfSeveral * target_.persistent_bytes, &writer_, program);
   }
 
   absl::Status AddUnit(const StepUnit& unit, plan::Program* program) {

@@ -125,34 +125,39 @@ TEST(PersistentRuns, AreNotChosenWhereTheyAreNoGain) {
 
 // ---- models as config.json has them, for which runs are chosen -----------------------------------------------------
 
-// What a plan says of its step of one sequence, for `target` but with so little to read that one launch is faster.
-// `kernels` gets the texts of all kernels.
-std::string WhatIsChosen(const char* changes, Target target = *FindTarget("sm_90a"), std::string* kernels = nullptr,
-                         StepForm steps = StepForm::kAuto) {
+// What a plan says of its programs for `target`. `kernels` gets the texts of all kernels.
+plan::Lowering LoweringOf(const char* changes, const Target& target, std::string* kernels = nullptr,
+                          StepForm steps = StepForm::kAuto) {
   ModelSource source;
   source.path = absl::StrCat(testing::TempDir(), "/chosen-", getpid());
   source.random_weights = true;
   std::filesystem::create_directories(source.path);
   std::ofstream(source.path + "/config.json") << SmallConfig(/*layers=*/6, changes);
-  target.persistent_bytes = 1;
 
   Ledger ledger;
   Progress progress;
   const auto model = LoadOptimized(source, {}, &ledger, &progress);
   std::filesystem::remove_all(source.path);
+  plan::Lowering lowering;
   EXPECT_TRUE(model.ok()) << model.status();
-  if (!model.ok()) return "";
+  if (!model.ok()) return lowering;
   auto options = MakePlanOptions(**model, source, {.targets = {target}, .generates = false}, ledger);
   EXPECT_TRUE(options.ok()) << options.status();
-  if (!options.ok()) return "";
+  if (!options.ok()) return lowering;
   options->device.steps = steps;
   std::string sources;
-  plan::Lowering lowering;
   const auto manifest = MakeManifest(**model, *options, &sources, &lowering);
   EXPECT_TRUE(manifest.ok()) << manifest.status();
-  if (!manifest.ok()) return "";
   if (kernels != nullptr) *kernels = sources;
-  return absl::StrJoin(lowering.programs(0).runs(), "\n");
+  return lowering;
+}
+
+// Of its step of one sequence, with so little to read that one launch is faster.
+std::string WhatIsChosen(const char* changes, Target target = *FindTarget("sm_90a"), std::string* kernels = nullptr,
+                         StepForm steps = StepForm::kAuto) {
+  target.persistent_bytes = 1;
+  const plan::Lowering lowering = LoweringOf(changes, target, kernels, steps);
+  return lowering.programs().empty() ? "" : absl::StrJoin(lowering.programs(0).runs(), "\n");
 }
 
 TEST(PersistentRuns, AreChosenForMostOfTheTasks) {
@@ -166,6 +171,28 @@ TEST(PersistentRuns, HaveOneKindForTheTasksOfAllLayers) {
   EXPECT_THAT(lines, HasSubstr("; 31 of them give what they make to the next")) << "of 33 tasks, two wait for all";
   EXPECT_THAT(kernels, HasSubstr("namespace task6 {")) << "lookup, qkv, attention, o, gate and up, down, head";
   EXPECT_THAT(kernels, testing::Not(HasSubstr("namespace task7 {")));
+}
+
+// Of two sequences if their weights are elements, of which each task reads more than where one sequence is enough.
+TEST(PersistentRuns, AreChosenForTwoSequencesOfElements) {
+  const auto chosen = [](const char* changes, double bytes, StepForm steps = StepForm::kAuto) {
+    Target target = *FindTarget("sm_90a");
+    target.persistent_bytes = bytes;
+    std::vector<std::string> programs;
+    const plan::Lowering lowering = LoweringOf(changes, target, nullptr, steps);
+    for (const auto& program : lowering.programs()) {
+      if (absl::StrContains(absl::StrJoin(program.runs(), "\n"), "are one launch")) programs.push_back(program.name());
+    }
+    return programs;
+  };
+  EXPECT_THAT(chosen("{}", 1), ElementsAre("sm_90a/main-1", "sm_90a/main-2"));
+  EXPECT_THAT(chosen("{}", 1, StepForm::kPersistent), ElementsAre("sm_90a/main-1", "sm_90a/main-2", "sm_90a/main-4"));
+  // 33 tasks read 10.7 MB: 325 KB each.
+  EXPECT_THAT(chosen("{}", 200e3), ElementsAre("sm_90a/main-1"));
+  EXPECT_THAT(chosen(R"({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": true,
+                         "desc_act": false}})",
+                     1),
+              ElementsAre("sm_90a/main-1"));
 }
 
 // Of 160 layers no run has most of the tasks, but each goes on where the one before is full.

@@ -110,7 +110,9 @@ TEST_P(DecodeRows, GiveTheLogitsOfEachAlone) {
       RunLlmc({"compile", model, "-o", plan_path, "--target", TargetHere().name, "--no-tune", "--steps",
                is_one_launch ? "persistent" : "launches", "--random-weights", "--dump-ir=" + model + "/dump"});
   ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
-  if (TargetHere().name == "sm_90a" && is_quantized) {
+  if (TargetHere().name == "sm_90a" && is_quantized && is_one_launch) {
+    EXPECT_GT(SourcesWith(model + "/dump", {"kTokens = 4;", "PersistentRun<"}), 0);
+  } else if (TargetHere().name == "sm_90a" && is_quantized) {
     EXPECT_GT(SourcesWith(model + "/dump", {"PagedAttentionDecode<", "OrderedBy = llmc::i4;"}), 0)
         << "no attention writes in order";
   } else if (TargetHere().name == "sm_90a") {
@@ -155,6 +157,8 @@ INSTANTIATE_TEST_SUITE_P(Models, DecodeRows,
                                          RowsCase{"12_with_heads_of_128_in_f16", kHeadsOf128InF16, 12},
                                          RowsCase{"200_with_heads_of_128_in_f16", kHeadsOf128InF16, 200},
                                          RowsCase{"2_of_16_bits", kWideOf16Bits, 2, "kTokens = 2;"},
+                                         RowsCase{"3_of_16_bits", kWideOf16Bits, 3, "kTokens = 4;"},
+                                         RowsCase{"3_in_one_launch", kHeadsOf128InF16, 3},
                                          RowsCase{"4_of_16_bits", kHeadsOf128InF16, 4, "kTokens = 4;"},
                                          RowsCase{"7_of_16_bits", kWideOf16Bits, 7, "StreamedGemmQkvRope<"},
                                          RowsCase{"29_of_16_bits", kHeadsOf64, 29, "StreamedGemmSiluMul<"},

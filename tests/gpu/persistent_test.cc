@@ -30,10 +30,12 @@
 namespace llmc {
 namespace {
 
+// For one sequence: a plan for more has programs for them, whose runs would be compiled, too.
 std::string Compile(const std::string& model, const std::string& steps, const std::vector<std::string>& more = {}) {
   const std::string path = TempFolder() + "/persistent-" + steps + ".bin";
-  std::vector<std::string> command = {"compile",         model,       "-o",      path, "--target",
-                                      TargetHere().name, "--no-tune", "--steps", steps};
+  std::vector<std::string> command = {"compile",   model,     "-o",    path,      "--target", TargetHere().name,
+                                      "--no-tune", "--steps", steps,   "--bound", "S=1",      "--bound",
+                                      "R=8",       "--bound", "T=1024"};
   command.insert(command.end(), more.begin(), more.end());
   const CommandResult compiled = RunLlmc(command);
   EXPECT_EQ(compiled.exit_code, 0) << compiled.err;
