@@ -32,6 +32,10 @@ find_path(EIGEN_INCLUDE_DIR Eigen/Dense PATH_SUFFIXES eigen3 REQUIRED)
 add_library(eigen INTERFACE)
 target_include_directories(eigen SYSTEM INTERFACE $<BUILD_INTERFACE:${EIGEN_INCLUDE_DIR}>)
 
+find_path(DLPACK_INCLUDE_DIR dlpack/dlpack.h REQUIRED)
+add_library(dlpack INTERFACE)
+target_include_directories(dlpack SYSTEM INTERFACE $<BUILD_INTERFACE:${DLPACK_INCLUDE_DIR}>)
+
 # The parts of Abseil that every library may use.
 add_library(llmc_absl INTERFACE)
 target_link_libraries(llmc_absl INTERFACE

@@ -23,6 +23,7 @@
 #include "absl/strings/string_view.h"
 #include "runtime/device/device_choice.h"
 #include "runtime/device/trace.h"
+#include "runtime/device_tensor.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/executor.h"
 #include "runtime/engine/generation_config.h"
@@ -61,6 +62,7 @@ struct LoadOptions {
   std::string cache_folder;
 };
 
+class CudaRun;
 struct CacheOptions;
 struct ModelParts;  // runtime/model_parts.h
 
@@ -86,6 +88,18 @@ class LoadedPlan {
   // 16 shapes used last: the first run of a shape launches its kernels, the second captures them as a CUDA Graph, which
   // it and all later ones replay. A larger run than any before moves the memory, and all shapes begin anew.
   absl::StatusOr<NamedHostTensors> Run(const NamedHostTensors& inputs);
+
+  // Of such a model on a GPU, whose tensors need not come through the host. Inputs of either kind, which must be
+  // written; outputs stay on the GPU, whole when it returns, in memory that nothing writes to while anybody has them.
+  // They can be inputs of the next run, of this plan or another, and other libraries can have them (runtime/dlpack.h).
+  // InvalidArgument: the model runs on the host, or an input lies on another GPU. Unimplemented: a paged cache.
+  absl::StatusOr<NamedDeviceTensors> RunOnDevice(const NamedAnyTensors& inputs);
+  // Copies, whole when they return. Errors as of RunOnDevice.
+  absl::StatusOr<DeviceTensor> ToDevice(const HostTensor& tensor);
+  absl::StatusOr<HostTensor> ToHost(const DeviceTensor& tensor);
+  // Zeros; on a GPU in page-locked memory, from which Run copies at full speed. To be filled again for each run.
+  absl::StatusOr<HostTensor> NewHostTensor(DType type, std::vector<int64_t> shape);
+
   // Of the last Run of such a model on a GPU: the seconds that it computed there, without copies of inputs and outputs.
   // FailedPrecondition: there was none.
   absl::StatusOr<double> device_seconds();
@@ -108,7 +122,9 @@ class LoadedPlan {
 
  private:
   struct Parts;
-  absl::StatusOr<NamedHostTensors> RunOnDevice(const NamedHostTensors& inputs);
+  absl::StatusOr<NamedHostTensors> RunOnGpu(const NamedHostTensors& inputs);
+  absl::StatusOr<CudaRun*> cuda_run();
+  absl::StatusOr<CudaRun*> RunOfTensors();
   explicit LoadedPlan(std::unique_ptr<Parts> parts);
   absl::StatusOr<std::unique_ptr<Executor>> NewExecutor(const CacheOptions& options);
   std::unique_ptr<Parts> parts_;

@@ -81,7 +81,8 @@ void DescribePagedInputs(int64_t vocab_size, std::vector<TensorInfo>* inputs, st
   *outputs = {{"logits", DType::kF32, {"B", "S", absl::StrCat(vocab_size)}}};
 }
 
-absl::Status CheckInputNames(const NamedHostTensors& inputs, const std::vector<TensorInfo>& expected, bool is_paged) {
+template <class Inputs>
+absl::Status CheckInputNames(const Inputs& inputs, const std::vector<TensorInfo>& expected, bool is_paged) {
   for (const auto& [name, tensor] : inputs) {
     bool known = false;
     for (const TensorInfo& info : expected) known = known || info.name == name;
@@ -200,21 +201,61 @@ absl::StatusOr<NamedHostTensors> LoadedPlan::Run(const NamedHostTensors& inputs)
     if (!paged.ok()) return paged.status();
     return RunPaged(*paged, inputs, parts_->from.skips_hidden);
   }
-  if (parts_->device.is_gpu) return RunOnDevice(inputs);
+  if (parts_->device.is_gpu) return RunOnGpu(inputs);
   return parts_->from.host->Run(inputs);
 }
 
-absl::StatusOr<NamedHostTensors> LoadedPlan::RunOnDevice(const NamedHostTensors& inputs) {
-  if (parts_->cuda_run == nullptr) {
-    if (parts_->from.plan == nullptr) return NeedsPlan();
-    auto run = CudaRun::Create(parts_->from.plan.get(), {.device = parts_->device.index,
-                                                         .memory_fraction = parts_->options.memory_fraction,
-                                                         .cache_folder = parts_->options.cache_folder,
-                                                         .check_kernels = parts_->options.check_kernels});
-    if (!run.ok()) return run.status();
-    parts_->cuda_run = *std::move(run);
+absl::StatusOr<NamedHostTensors> LoadedPlan::RunOnGpu(const NamedHostTensors& inputs) {
+  ASSIGN_OR_RETURN(CudaRun* const run, cuda_run());
+  return run->Run(inputs);
+}
+
+absl::StatusOr<CudaRun*> LoadedPlan::cuda_run() {
+  if (parts_->cuda_run != nullptr) return parts_->cuda_run.get();
+  if (parts_->from.plan == nullptr) return NeedsPlan();
+  ASSIGN_OR_RETURN(parts_->cuda_run,
+                   CudaRun::Create(parts_->from.plan.get(), {.device = parts_->device.index,
+                                                             .memory_fraction = parts_->options.memory_fraction,
+                                                             .cache_folder = parts_->options.cache_folder,
+                                                             .check_kernels = parts_->options.check_kernels}));
+  return parts_->cuda_run.get();
+}
+
+// What has tensors of a GPU.
+absl::StatusOr<CudaRun*> LoadedPlan::RunOfTensors() {
+  if (!parts_->device.is_gpu) {
+    return absl::InvalidArgumentError(
+        "the model runs on the host, and has no tensors on a GPU; load it with the device \"cuda\"");
   }
-  return parts_->cuda_run->Run(inputs);
+  if (has_paged_cache()) {
+    return absl::UnimplementedError(
+        "the logits of a language model with a paged cache come to the host; compile an ONNX file with --no-paginate "
+        "to "
+        "have its tensors on the GPU");
+  }
+  return cuda_run();
+}
+
+absl::StatusOr<NamedDeviceTensors> LoadedPlan::RunOnDevice(const NamedAnyTensors& inputs) {
+  ASSIGN_OR_RETURN(CudaRun* const run, RunOfTensors());
+  RETURN_IF_ERROR(CheckInputNames(inputs, parts_->inputs, /*is_paged=*/false));
+  return run->RunOnDevice(inputs);
+}
+
+absl::StatusOr<DeviceTensor> LoadedPlan::ToDevice(const HostTensor& tensor) {
+  ASSIGN_OR_RETURN(CudaRun* const run, RunOfTensors());
+  return run->ToDevice(tensor);
+}
+
+absl::StatusOr<HostTensor> LoadedPlan::ToHost(const DeviceTensor& tensor) {
+  ASSIGN_OR_RETURN(CudaRun* const run, RunOfTensors());
+  return run->ToHost(tensor);
+}
+
+absl::StatusOr<HostTensor> LoadedPlan::NewHostTensor(DType type, std::vector<int64_t> shape) {
+  if (!parts_->device.is_gpu || has_paged_cache()) return HostTensor::Zeros(type, std::move(shape));
+  ASSIGN_OR_RETURN(CudaRun* const run, cuda_run());
+  return run->NewHostTensor(type, std::move(shape));
 }
 
 absl::StatusOr<double> LoadedPlan::device_seconds() {
@@ -248,7 +289,7 @@ absl::StatusOr<std::unique_ptr<Executor>> LoadedPlan::NewExecutor(const CacheOpt
   if (!parts_->device.is_gpu) return from.host->NewExecutor(options);
   if (IsPastKvLanguageModel(from.description)) {
     return PastKvExecutor::Create(from.description, options,
-                                  [this](const NamedHostTensors& inputs) { return RunOnDevice(inputs); });
+                                  [this](const NamedHostTensors& inputs) { return RunOnGpu(inputs); });
   }
   if (from.plan == nullptr) return NeedsPlan();
   return CudaExecutor::Create(from.plan.get(), {.device = parts_->device.index,

@@ -103,10 +103,21 @@ namespace {
 absl::StatusOr<TensorTimes> TimeOnGpu(TensorProgram* program, CudaRun* run, const NamedHostTensors& inputs,
                                       GpuMonitor* monitor) {
   TensorTimes times{.first = program->first_seconds()};
-  const auto again = [&] { return run->Run(inputs); };
-  ASSIGN_OR_RETURN(const RunTimes one, TimeOnClock(1, again));
-  ASSIGN_OR_RETURN(times.with_copies,
-                   TimeOnClock(RunsFor(one.median, kGpuSeconds, kLeastGpuRuns, kMostGpuRuns), again));
+  const auto on_clock = [](auto again) -> absl::StatusOr<RunTimes> {
+    ASSIGN_OR_RETURN(const RunTimes one, TimeOnClock(1, again));
+    return TimeOnClock(RunsFor(one.median, kGpuSeconds, kLeastGpuRuns, kMostGpuRuns), again);
+  };
+  NamedHostTensors pinned;
+  NamedAnyTensors on_device;
+  for (const auto& [name, tensor] : inputs) {
+    ASSIGN_OR_RETURN(HostTensor copy, run->NewHostTensor(tensor.type, tensor.shape));
+    std::copy_n(tensor.bytes.get(), tensor.byte_size(), const_cast<char*>(copy.bytes.get()));
+    pinned.emplace(name, std::move(copy));
+    ASSIGN_OR_RETURN(on_device[name], run->ToDevice(tensor));
+  }
+  ASSIGN_OR_RETURN(times.with_copies, on_clock([&] { return run->Run(inputs); }));
+  ASSIGN_OR_RETURN(times.pinned, on_clock([&] { return run->Run(pinned); }));
+  ASSIGN_OR_RETURN(times.on_device, on_clock([&] { return run->RunOnDevice(on_device); }));
   const auto alone = [&] { return program->Run(); };
   ASSIGN_OR_RETURN(const std::vector<double> first, program->Time(1, alone));
   const int runs = RunsFor(first[0], kGpuSeconds, kLeastGpuRuns, kMostGpuRuns);
@@ -187,6 +198,8 @@ Json TensorsJson(const StepDims& sizes, const TensorTimes& times) {
   if (times.alone.runs > 0) {
     entry["gpu"] = RunTimesJson(times.alone);
     AddState(times.alone.gpu, &entry["gpu"]);
+    entry["clock_pinned"] = RunTimesJson(times.pinned);
+    entry["clock_on_device"] = RunTimesJson(times.on_device);
   }
   return entry;
 }
@@ -217,6 +230,8 @@ std::string TensorsText(const Json& entry) {
   } else {
     line("on the GPU, without copies", entry.at("gpu"));
     line("with copies, on the clock", entry.at("clock"));
+    line("from page-locked memory", entry.at("clock_pinned"));
+    line("on the clock, left on the GPU", entry.at("clock_on_device"));
     absl::StrAppendFormat(&text, "  floor %.3f ms (%.3f GB of weights, %.4f TFLOP), %.1f %% of it; %.0f TFLOP/s\n",
                           FigureOf(entry, "floor_ms"), FigureOf(entry, "weight_bytes") * 1e-9, FigureOf(entry, "tflop"),
                           100 * FigureOf(entry, "of_floor"), FigureOf(entry, "tflops"));

@@ -56,7 +56,9 @@ class TensorProgram : public TimedProgram {
 struct TensorTimes {
   double first = 0;      // the first run of these sizes, on the clock
   RunTimes with_copies;  // on the clock
-  RunTimes alone;        // on the GPU, the inputs there; none on the host
+  RunTimes alone;        // on the GPU, the inputs there; none on the host, as of what follows
+  RunTimes pinned;       // with_copies, from inputs in page-locked memory
+  RunTimes on_device;    // on the clock, inputs and outputs as tensors of the GPU
 };
 
 // What a model takes: from files, or at random, in sizes that are given.

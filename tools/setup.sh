@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 packages=(
   g++ cmake ninja-build mold ccache git xz-utils clang-format-14 clang-tidy-14
   libabsl-dev libprotobuf-dev protobuf-compiler libonnx-dev nlohmann-json3-dev libcli11-dev
-  libonig-dev libicu-dev libssl-dev libzip-dev libeigen3-dev libgtest-dev libgmock-dev
+  libonig-dev libicu-dev libssl-dev libzip-dev libeigen3-dev libdlpack-dev libgtest-dev libgmock-dev
 )
 # Python may come from elsewhere than a package.
 command -v python3 >/dev/null || packages+=(python3)

@@ -1,13 +1,10 @@
 #include "runtime/device/cuda_run.h"
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
-#include <map>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "runtime/plan/extents.h"
 #include "runtime/plan/plan_arena.h"
@@ -17,116 +14,22 @@ namespace {
 
 constexpr int64_t kMaxArenaBytes = int64_t{1} << 50;
 
-absl::StatusOr<int64_t> Evaluate(const std::string& text, const StepDims& dims) {
-  ASSIGN_OR_RETURN(const DimExpression expression, DimExpression::Parse(text));
-  return expression.Evaluate(dims);
+GivenInput Given(const HostTensor& tensor) {
+  return {.type = tensor.type, .shape = tensor.shape, .bytes = tensor.byte_size(), .host = tensor.bytes.get()};
+}
+GivenInput Given(const DeviceTensor& tensor) {
+  return {.type = tensor.type,
+          .shape = tensor.shape,
+          .bytes = tensor.byte_size(),
+          .device = reinterpret_cast<DevicePointer>(tensor.data.get())};
 }
 
-// Symbols are what the manifest gives a bound.
-using Bounds = std::map<std::string, int64_t>;
-
-absl::Status BindPlain(const plan::TensorSpec& spec, const HostTensor& tensor, const Bounds& bounds, StepDims* dims) {
-  for (int i = 0; i < spec.shape_size(); ++i) {
-    const auto bound = bounds.find(spec.shape(i));
-    if (bound == bounds.end()) continue;
-    const int64_t size = tensor.shape[static_cast<size_t>(i)];
-    const auto [known, added] = dims->try_emplace(spec.shape(i), size);
-    if (known->second != size) {
-      return absl::InvalidArgumentError(absl::StrCat("input ", spec.name(), ": dim ", i, " is ", size, ", but ",
-                                                     spec.shape(i), " is ", known->second));
-    }
-    if (size > bound->second) {
-      return absl::InvalidArgumentError(absl::StrCat("input ", spec.name(), ": dim ", i, " is ", size,
-                                                     ", the bound of ", spec.shape(i), " is ", bound->second));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// A sum such as "past + 1" whose one unknown symbol stands alone gives that symbol its size.
-void SolveSum(const std::string& text, int64_t size, const Bounds& bounds, StepDims* dims) {
-  if (Evaluate(text, *dims).ok()) return;
-  for (const auto& [symbol, bound] : bounds) {
-    if (dims->contains(symbol)) continue;
-    StepDims trial = *dims;
-    trial[symbol] = 0;
-    const absl::StatusOr<int64_t> zero = Evaluate(text, trial);
-    trial[symbol] = 1;
-    const absl::StatusOr<int64_t> one = Evaluate(text, trial);
-    int64_t rise = 0, step = 0;
-    if (!zero.ok() || !one.ok() || __builtin_sub_overflow(size, *zero, &rise) ||
-        __builtin_sub_overflow(*one, *zero, &step) || step == 0 || rise == std::numeric_limits<int64_t>::min() ||
-        rise % step != 0) {
-      continue;
-    }
-    trial[symbol] = rise / step;
-    const absl::StatusOr<int64_t> again = Evaluate(text, trial);
-    if (again.ok() && *again == size && trial[symbol] >= 0 && trial[symbol] <= bound) *dims = trial;
-    return;
-  }
-}
-
-absl::Status CheckShape(const plan::TensorSpec& spec, const HostTensor& tensor, const StepDims& dims) {
-  const absl::StatusOr<std::vector<int64_t>> shape = EvaluateShape(spec.shape(), dims);
-  if (!shape.ok() || *shape != tensor.shape) {
-    return absl::InvalidArgumentError(absl::StrCat("input ", spec.name(), ": is [", absl::StrJoin(tensor.shape, ", "),
-                                                   "], the model wants [", absl::StrJoin(spec.shape(), ", "), "]"));
-  }
-  return absl::OkStatus();
-}
-
-// An element of a tensor of integers.
-absl::StatusOr<int64_t> ElementOf(const NamedHostTensors& inputs, const plan::SizeRule& rule) {
-  const auto input = inputs.find(rule.input());
-  if (input == inputs.end()) return absl::InvalidArgumentError(absl::StrCat("the input ", rule.input(), " is missing"));
-  const HostTensor& tensor = input->second;
-  const int64_t bytes = DTypeBits(tensor.type) / 8;
-  const bool is_index = tensor.type == DType::kI64 || tensor.type == DType::kI32;
-  if (!is_index || rule.element() >= tensor.byte_size() / bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the input ", rule.input(), " has no element ", rule.element()));
-  }
-  int64_t wide = 0;
-  int32_t narrow = 0;
-  const char* from = tensor.bytes.get() + rule.element() * bytes;
-  std::memcpy(bytes == 8 ? static_cast<void*>(&wide) : &narrow, from, static_cast<size_t>(bytes));
-  return bytes == 8 ? wide : narrow;
-}
-
-// Gives sizes to the symbols that inputs leave open, and checks what must hold.
-absl::Status ApplyRules(const plan::Program& program, const NamedHostTensors& inputs, const Bounds& bounds,
-                        StepDims* dims) {
-  for (const plan::SizeRule& rule : program.size_rules()) {
-    const auto wrong = [&rule](absl::string_view why) {
-      return absl::InvalidArgumentError(absl::StrCat(why, "\n  at: ", rule.label()));
-    };
-    const absl::StatusOr<int64_t> size = rule.input().empty() ? Evaluate(rule.size(), *dims) : ElementOf(inputs, rule);
-    if (!size.ok()) return wrong(size.status().message());
-    if (!rule.expected().empty()) {
-      const absl::StatusOr<int64_t> expected = Evaluate(rule.expected(), *dims);
-      if (!expected.ok()) return wrong(expected.status().message());
-      if (*expected != *size) return wrong(absl::StrCat(rule.size(), " is ", *size, ", not ", *expected));
-    }
-    if (rule.symbol().empty()) continue;
-    const auto bound = bounds.find(rule.symbol());
-    if (bound != bounds.end() && (*size < 0 || *size > bound->second)) {
-      return wrong(absl::StrCat(rule.symbol(), " is ", *size, ", its bound is ", bound->second));
-    }
-    if (const auto [known, added] = dims->try_emplace(rule.symbol(), *size); known->second != *size) {
-      return wrong(absl::StrCat(rule.symbol(), " is ", *size, ", but also ", known->second));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckType(const plan::TensorSpec& spec, const HostTensor& tensor) {
+template <class Tensor>
+absl::Status Give(const std::string& name, const Tensor& tensor, GivenInputs* given) {
   if (absl::Status status = tensor.Check(); !status.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("input ", spec.name(), ": ", status.message()));
+    return absl::InvalidArgumentError(absl::StrCat("input ", name, ": ", status.message()));
   }
-  if (DTypeName(tensor.type) != spec.dtype() || static_cast<int>(tensor.shape.size()) != spec.shape_size()) {
-    return absl::InvalidArgumentError(absl::StrCat("input ", spec.name(), ": is ", DTypeName(tensor.type), "[",
-                                                   absl::StrJoin(tensor.shape, ", "), "], the model wants ",
-                                                   spec.dtype(), "[", absl::StrJoin(spec.shape(), ", "), "]"));
-  }
+  given->emplace(name, Given(tensor));
   return absl::OkStatus();
 }
 
@@ -149,6 +52,8 @@ absl::StatusOr<std::unique_ptr<CudaRun>> CudaRun::Create(const Plan* plan, const
   if (model->code().programs_size() == 0) return no_step;
   run->model_ = std::move(model);
   run->output_memory_.emplace(run->model_->device());
+  run->shared_on_device_.device = run->model_->device();
+  run->device_memory_.emplace(&run->shared_on_device_);
   run->runs_.emplace(run->model_->device(), /*captures=*/!options.check_kernels);
   return run;
 }
@@ -157,36 +62,11 @@ CudaRun::~CudaRun() {
   if (model_ != nullptr) model_->device()->Use().IgnoreError();
 }
 
-absl::StatusOr<StepDims> CudaRun::BindDims(const plan::Program& program, const NamedHostTensors& inputs) const {
-  const plan::EntryPoint& entry = plan_->manifest().entry_points(0);
-  Bounds bounds;
-  for (const plan::DimBound& bound : plan_->manifest().dims()) bounds[bound.name()] = bound.max();
-  StepDims dims;
-  for (const plan::TensorSpec& spec : entry.inputs()) {
-    const auto input = inputs.find(spec.name());
-    if (input == inputs.end())
-      return absl::InvalidArgumentError(absl::StrCat("the input ", spec.name(), " is missing"));
-    RETURN_IF_ERROR(CheckType(spec, input->second));
-    RETURN_IF_ERROR(BindPlain(spec, input->second, bounds, &dims));
-  }
-  for (const plan::TensorSpec& spec : entry.inputs()) {
-    const HostTensor& input = inputs.at(spec.name());
-    for (int i = 0; i < spec.shape_size(); ++i) {
-      SolveSum(spec.shape(i), input.shape[static_cast<size_t>(i)], bounds, &dims);
-    }
-  }
-  for (const plan::TensorSpec& spec : entry.inputs()) {
-    RETURN_IF_ERROR(CheckShape(spec, inputs.at(spec.name()), dims));
-  }
-  RETURN_IF_ERROR(ApplyRules(program, inputs, bounds, &dims));
-  return dims;
-}
-
 absl::Status CudaRun::AllocateStates(const StepDims& dims) {
   std::vector<DeviceMemory> states;
   std::vector<int64_t> all_bytes;
   for (const plan::State& state : plan_->manifest().states()) {
-    ASSIGN_OR_RETURN(const int64_t records, Evaluate(state.pool(), dims));
+    ASSIGN_OR_RETURN(const int64_t records, EvaluateSize(state.pool(), dims));
     const absl::StatusOr<int64_t> bytes =
         TensorBytes(DType::kU8, {records, static_cast<int64_t>(state.record_bytes())});
     if (!bytes.ok()) {
@@ -211,7 +91,7 @@ absl::StatusOr<std::vector<DeviceRange>> CudaRun::PlaceBuffers(const plan::Progr
   std::vector<BufferRange> ranges;
   int64_t total = 0;
   for (const plan::Buffer& buffer : program.buffers()) {
-    const absl::StatusOr<int64_t> bytes = Evaluate(buffer.size(), dims);
+    const absl::StatusOr<int64_t> bytes = EvaluateSize(buffer.size(), dims);
     if (!bytes.ok())
       return absl::Status(bytes.status().code(), absl::StrCat(buffer.name(), ": ", bytes.status().message()));
     if (*bytes < 0 || *bytes > kMaxArenaBytes || (total += *bytes) > kMaxArenaBytes) {
@@ -260,60 +140,147 @@ absl::StatusOr<double> CudaRun::DeviceSeconds() {
   return model_->device()->SecondsBetween(begin_, end_);
 }
 
-absl::StatusOr<HostTensor> CudaRun::ReadOutput(const plan::TensorSpec& spec, const DeviceRange& from,
-                                               const StepDims& dims) {
-  const absl::StatusOr<DType> type = ParseDType(spec.dtype());
-  const absl::StatusOr<std::vector<int64_t>> shape = EvaluateShape(spec.shape(), dims);
-  if (!type.ok()) return type.status();
-  if (!shape.ok()) return shape.status();
-  ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(*type, *shape));
-  if (absl::Status fits = CheckRoom(absl::StrCat("the output ", spec.name()), bytes, from.bytes); !fits.ok())
-    return fits;
-  HostTensor tensor{.type = *type, .shape = *shape, .bytes = output_memory_->Take(bytes)};
+absl::StatusOr<CudaRun::Output> CudaRun::FindOutput(const DeviceProgram& program, int index,
+                                                    const StepDims& dims) const {
+  const plan::EntryPoint& entry = plan_->manifest().entry_points(0);
+  const plan::TensorSpec& spec = entry.outputs(index);
+  Output output{.name = &spec.name()};
+  ASSIGN_OR_RETURN(output.from, PlaceOf(program, entry.output_values(index)));
+  ASSIGN_OR_RETURN(output.type, ParseDType(spec.dtype()));
+  ASSIGN_OR_RETURN(output.shape, EvaluateShape(spec.shape(), dims));
+  ASSIGN_OR_RETURN(output.bytes, TensorBytes(output.type, output.shape));
+  RETURN_IF_ERROR(CheckRoom(absl::StrCat("the output ", spec.name()), output.bytes, output.from.bytes));
+  return output;
+}
+
+absl::Status CudaRun::ReadOutput(const Output& output, NamedHostTensors* outputs) {
+  HostTensor tensor{.type = output.type, .shape = output.shape, .bytes = output_memory_->Take(output.bytes)};
   if (tensor.bytes == nullptr) {
-    ASSIGN_OR_RETURN(tensor, HostTensor::Zeros(*type, *shape));
+    ASSIGN_OR_RETURN(tensor, HostTensor::Zeros(output.type, output.shape));
   }
-  const absl::Status status = model_->device()->CopyToHost(const_cast<char*>(tensor.bytes.get()), from.data, bytes);
-  if (!status.ok()) return status;
-  return tensor;
+  char* const to = const_cast<char*>(tensor.bytes.get());
+  RETURN_IF_ERROR(model_->device()->CopyToHost(to, output.from.data, output.bytes));
+  outputs->emplace(*output.name, std::move(tensor));
+  return absl::OkStatus();
+}
+
+// Where buffers lie the next run writes.
+absl::Status CudaRun::KeepOutput(const Output& output, NamedDeviceTensors* outputs) {
+  std::shared_ptr<const char> memory = device_memory_->Take(output.bytes);
+  if (memory == nullptr) {
+    ASSIGN_OR_RETURN(memory, model_->device()->AllocateSharedOnDevice(output.bytes));
+  }
+  const auto to = reinterpret_cast<DevicePointer>(memory.get());
+  RETURN_IF_ERROR(model_->device()->CopyOnDevice(to, output.from.data, output.bytes));
+  outputs->emplace(
+      *output.name,
+      DeviceTensor{
+          .type = output.type, .shape = output.shape, .device = model_->device()->index(), .data = std::move(memory)});
+  return absl::OkStatus();
 }
 
 absl::StatusOr<NamedHostTensors> CudaRun::Run(const NamedHostTensors& inputs) {
-  RETURN_IF_ERROR(model_->device()->Use());
-  absl::StatusOr<NamedHostTensors> outputs = Enqueue(inputs);
-  const absl::Status done = model_->device()->Synchronize(), device_error = model_->TakeDeviceError();
-  // A device error of the device shows in whatever is asked of it next.
-  if (!done.ok()) return model_->Finish(outputs.ok() ? done : outputs.status());
-  if (!outputs.ok()) return outputs;
-  if (!device_error.ok()) return device_error;
+  GivenInputs given;
+  for (const auto& [name, tensor] : inputs) RETURN_IF_ERROR(Give(name, tensor, &given));
+  NamedHostTensors outputs;
+  RETURN_IF_ERROR(RunOf(given, [&](const Output& output) { return ReadOutput(output, &outputs); }));
   return outputs;
 }
 
+absl::StatusOr<NamedDeviceTensors> CudaRun::RunOnDevice(const NamedAnyTensors& inputs) {
+  GivenInputs given;
+  for (const auto& [name, input] : inputs) {
+    if (const auto* tensor = std::get_if<DeviceTensor>(&input); tensor != nullptr) {
+      RETURN_IF_ERROR(CheckIsHere(*tensor, absl::StrCat("input ", name)));
+    }
+    const auto give = [&](const auto& tensor) { return Give(name, tensor, &given); };
+    RETURN_IF_ERROR(std::visit(give, input));
+  }
+  NamedDeviceTensors outputs;
+  RETURN_IF_ERROR(RunOf(given, [&](const Output& output) { return KeepOutput(output, &outputs); }));
+  return outputs;
+}
+
+absl::Status CudaRun::CheckIsHere(const DeviceTensor& tensor, absl::string_view what) const {
+  const int here = model_->device()->index();
+  if (tensor.device == here) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " lies on GPU ", tensor.device, ", the model runs on GPU ", here, "; copy it there first"));
+}
+
+absl::StatusOr<HostTensor> CudaRun::NewHostTensor(DType type, std::vector<int64_t> shape) {
+  HostTensor tensor{.type = type, .shape = std::move(shape)};
+  RETURN_IF_ERROR(model_->device()->Use());
+  ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(type, tensor.shape));
+  ASSIGN_OR_RETURN(const std::shared_ptr<char> memory, model_->device()->AllocateShared(bytes));
+  std::fill_n(memory.get(), bytes, '\0');
+  tensor.bytes = memory;
+  return tensor;
+}
+
+absl::StatusOr<DeviceTensor> CudaRun::ToDevice(const HostTensor& tensor) {
+  RETURN_IF_ERROR(tensor.Check());
+  Device* const device = model_->device();
+  RETURN_IF_ERROR(device->Use());
+  ASSIGN_OR_RETURN(const std::shared_ptr<char> memory, device->AllocateSharedOnDevice(tensor.byte_size()));
+  const auto to = reinterpret_cast<DevicePointer>(memory.get());
+  const absl::Status copied = device->CopyToDevice(to, tensor.bytes.get(), tensor.byte_size());
+  RETURN_IF_ERROR(device->Synchronize());
+  RETURN_IF_ERROR(copied);
+  return DeviceTensor{.type = tensor.type, .shape = tensor.shape, .device = device->index(), .data = memory};
+}
+
+absl::StatusOr<HostTensor> CudaRun::ToHost(const DeviceTensor& tensor) {
+  RETURN_IF_ERROR(tensor.Check());
+  RETURN_IF_ERROR(CheckIsHere(tensor, "the tensor"));
+  Device* const device = model_->device();
+  RETURN_IF_ERROR(device->Use());
+  ASSIGN_OR_RETURN(const HostTensor host, HostTensor::Zeros(tensor.type, tensor.shape));
+  const auto from = reinterpret_cast<DevicePointer>(tensor.data.get());
+  const absl::Status copied = device->CopyToHost(const_cast<char*>(host.bytes.get()), from, tensor.byte_size());
+  RETURN_IF_ERROR(device->Synchronize());
+  RETURN_IF_ERROR(copied);
+  return host;
+}
+
+absl::Status CudaRun::RunOf(const GivenInputs& inputs, TakeOutput take) {
+  RETURN_IF_ERROR(model_->device()->Use());
+  const absl::Status enqueued = Enqueue(inputs, take);
+  const absl::Status done = model_->device()->Synchronize(), device_error = model_->TakeDeviceError();
+  // A device error of the device shows in whatever is asked of it next.
+  if (!done.ok()) return model_->Finish(enqueued.ok() ? done : enqueued);
+  if (!enqueued.ok()) return enqueued;
+  return device_error;
+}
+
 // The outputs are whole when the device is done.
-absl::StatusOr<NamedHostTensors> CudaRun::Enqueue(const NamedHostTensors& inputs) {
+absl::Status CudaRun::Enqueue(const GivenInputs& inputs, TakeOutput take) {
   const plan::EntryPoint& entry = plan_->manifest().entry_points(0);
   const plan::Program& program = *model_->code().programs().back();
-  ASSIGN_OR_RETURN(const StepDims dims, BindDims(program, inputs));
+  Device* const device = model_->device();
+  const auto read = [&](void* to, DevicePointer from, int64_t bytes) -> absl::Status {
+    RETURN_IF_ERROR(device->CopyToHost(to, from, bytes));
+    return device->Synchronize();
+  };
+  ASSIGN_OR_RETURN(const StepDims dims, SizesOfRun(plan_->manifest(), program, inputs, read));
   last_ = nullptr;  // what is prepared may go
   RETURN_IF_ERROR(AllocateStates(dims));
   ASSIGN_OR_RETURN(const DeviceProgram* prepared, Prepare(program, dims));
   for (const plan::TensorSpec& spec : entry.inputs()) {
-    const HostTensor& input = inputs.at(spec.name());
+    const GivenInput& input = inputs.at(spec.name());
     ASSIGN_OR_RETURN(const DeviceRange to, PlaceOf(*prepared, absl::StrCat("%", spec.name())));
-    absl::Status status = CheckRoom(absl::StrCat("the input ", spec.name()), input.byte_size(), to.bytes);
-    if (status.ok()) status = model_->device()->CopyToDevice(to.data, input.bytes.get(), input.byte_size());
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(CheckRoom(absl::StrCat("the input ", spec.name()), input.bytes, to.bytes));
+    RETURN_IF_ERROR(input.host != nullptr ? device->CopyToDevice(to.data, input.host, input.bytes)
+                                          : device->CopyOnDevice(to.data, input.device, input.bytes));
   }
   RETURN_IF_ERROR(Compute(dims));
-  NamedHostTensors outputs;
   for (int i = 0; i < entry.outputs_size(); ++i) {
-    ASSIGN_OR_RETURN(const DeviceRange from, PlaceOf(*prepared, entry.output_values(i)));
-    ASSIGN_OR_RETURN(HostTensor output, ReadOutput(entry.outputs(i), from, dims));
-    outputs.emplace(entry.outputs(i).name(), std::move(output));
+    ASSIGN_OR_RETURN(const Output output, FindOutput(*prepared, i, dims));
+    RETURN_IF_ERROR(take(output));
   }
   last_ = prepared;
   last_sizes_ = dims;
-  return outputs;
+  return absl::OkStatus();
 }
 
 }  // namespace llmc

@@ -7,10 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "runtime/device/device_model.h"
 #include "runtime/device/output_memory.h"
 #include "runtime/device/prepared_runs.h"
+#include "runtime/device/run_sizes.h"
+#include "runtime/device_tensor.h"
 #include "runtime/host_tensor.h"
 #include "runtime/plan/plan.h"
 
@@ -32,6 +36,15 @@ class CudaRun {
   // sizes used last keep their launches, and from their second run on a graph, unless kernels are checked. Outputs lie
   // in page-locked memory, up to kMaxOutputMemory of it, which later runs take again when nobody has them any more.
   absl::StatusOr<NamedHostTensors> Run(const NamedHostTensors& inputs);
+  // The same with inputs of either kind, which must be written, and outputs that stay on the GPU, in memory of their
+  // own (later runs take it again as above). They are whole when it returns.
+  absl::StatusOr<NamedDeviceTensors> RunOnDevice(const NamedAnyTensors& inputs);
+
+  // Zeros, in page-locked memory, from which runs copy at full speed.
+  absl::StatusOr<HostTensor> NewHostTensor(DType type, std::vector<int64_t> shape);
+  // Copies, whole when they return. InvalidArgument: the tensor lies on another GPU.
+  absl::StatusOr<DeviceTensor> ToDevice(const HostTensor& tensor);
+  absl::StatusOr<HostTensor> ToHost(const DeviceTensor& tensor);
 
   // Of the last run: seconds on the GPU, from when its inputs were there to when its outputs were, without the copies
   // of both. FailedPrecondition: there was none.
@@ -51,13 +64,24 @@ class CudaRun {
 
  private:
   CudaRun() = default;
-  absl::StatusOr<NamedHostTensors> Enqueue(const NamedHostTensors& inputs);
-  absl::StatusOr<StepDims> BindDims(const plan::Program& program, const NamedHostTensors& inputs) const;
+  struct Output {
+    const std::string* name = nullptr;
+    DType type = DType::kF32;
+    std::vector<int64_t> shape;
+    int64_t bytes = 0;
+    DeviceRange from;
+  };
+  using TakeOutput = absl::FunctionRef<absl::Status(const Output& output)>;
+  absl::Status RunOf(const GivenInputs& inputs, TakeOutput take);
+  absl::Status Enqueue(const GivenInputs& inputs, TakeOutput take);
   absl::Status AllocateStates(const StepDims& dims);
   absl::StatusOr<std::vector<DeviceRange>> PlaceBuffers(const plan::Program& program, const StepDims& dims);
   absl::StatusOr<const DeviceProgram*> Prepare(const plan::Program& program, const StepDims& dims);
   absl::Status Compute(const StepDims& dims);
-  absl::StatusOr<HostTensor> ReadOutput(const plan::TensorSpec& spec, const DeviceRange& from, const StepDims& dims);
+  absl::StatusOr<Output> FindOutput(const DeviceProgram& program, int index, const StepDims& dims) const;
+  absl::Status ReadOutput(const Output& output, NamedHostTensors* outputs);
+  absl::Status KeepOutput(const Output& output, NamedDeviceTensors* outputs);
+  absl::Status CheckIsHere(const DeviceTensor& tensor, absl::string_view what) const;
 
   const Plan* plan_ = nullptr;
   std::unique_ptr<DeviceModel> model_;
@@ -65,6 +89,14 @@ class CudaRun {
   DeviceMemory arena_;
   std::optional<PreparedRuns<Device, DeviceProgram>> runs_;  // in the arena and the states that there are
   std::optional<OutputMemory<Device>> output_memory_;
+  struct SharedOnDevice {
+    Device* device = nullptr;
+    absl::StatusOr<std::shared_ptr<char>> AllocateShared(int64_t bytes) {
+      return device->AllocateSharedOnDevice(bytes);
+    }
+  };
+  SharedOnDevice shared_on_device_;
+  std::optional<OutputMemory<SharedOnDevice>> device_memory_;
   DeviceEvent begin_, end_;              // of what the last run computed
   const DeviceProgram* last_ = nullptr;  // of runs_
   StepDims last_sizes_;

@@ -339,21 +339,45 @@ absl::StatusOr<PinnedMemory> Device::AllocatePinned(int64_t bytes) {
   return PinnedMemory(driver_, static_cast<char*>(data), bytes);
 }
 
-absl::StatusOr<std::shared_ptr<char>> Device::AllocateShared(int64_t bytes) {
+// Memory that keeps the context: `free` is called in it, on any thread.
+absl::StatusOr<std::shared_ptr<char>> Device::Shared(absl::FunctionRef<int(void** data)> allocate,
+                                                     void (*free)(const CudaDriver*, char*), absl::string_view what) {
   void* context = nullptr;
   RETURN_IF_ERROR(Check(driver_->cuDevicePrimaryCtxRetain(&context, index_), "use the context"));
   void* data = nullptr;
-  const int result = driver_->cuMemHostAlloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1)), 0);
+  const int result = allocate(&data);
   if (result != 0) driver_->cuDevicePrimaryCtxRelease_v2(index_);
-  RETURN_IF_ERROR(Check(result, absl::StrCat("allocate ", bytes, " bytes of pinned memory")));
-  const auto free = [driver = driver_, index = index_, context](char* memory) {
+  if (result == kErrorOutOfMemory) return absl::ResourceExhaustedError(absl::StrCat(name_, ": no room to ", what));
+  RETURN_IF_ERROR(Check(result, what));
+  const auto give_back = [driver = driver_, index = index_, context, free](char* memory) {
     void* before = nullptr;
     driver->cuCtxPushCurrent_v2(context);
-    driver->cuMemFreeHost(memory);
+    free(driver, memory);
     driver->cuCtxPopCurrent_v2(&before);
     driver->cuDevicePrimaryCtxRelease_v2(index);
   };
-  return std::shared_ptr<char>(static_cast<char*>(data), free);
+  return std::shared_ptr<char>(static_cast<char*>(data), give_back);
+}
+
+absl::StatusOr<std::shared_ptr<char>> Device::AllocateShared(int64_t bytes) {
+  const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+  return Shared([&](void** data) { return driver_->cuMemHostAlloc(data, size, 0); },
+                [](const CudaDriver* driver, char* memory) { driver->cuMemFreeHost(memory); },
+                absl::StrCat("allocate ", bytes, " bytes of pinned memory"));
+}
+
+absl::StatusOr<std::shared_ptr<char>> Device::AllocateSharedOnDevice(int64_t bytes) {
+  const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+  const auto allocate = [&](void** data) {
+    DevicePointer address = 0;
+    const int result = driver_->cuMemAlloc_v2(&address, size);
+    *data = reinterpret_cast<void*>(address);
+    return result;
+  };
+  return Shared(
+      allocate,
+      [](const CudaDriver* driver, char* memory) { driver->cuMemFree_v2(reinterpret_cast<DevicePointer>(memory)); },
+      absl::StrCat("allocate ", bytes, " bytes of device memory"));
 }
 
 absl::Status Device::CopyToDevice(DevicePointer to, const void* from, int64_t bytes) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -152,6 +153,7 @@ class Device {
   ~Device();
 
   const std::string& name() const { return name_; }
+  int index() const { return index_; }                           // as CUDA counts those that it sees
   int capability() const { return capability_; }                 // 90 for 9.0
   const std::string& pci_bus_id() const { return pci_bus_id_; }  // "0000:0f:00.0", as NVIDIA's tools name it
   int multiprocessors() const { return multiprocessors_; }
@@ -166,6 +168,8 @@ class Device {
   absl::StatusOr<PinnedMemory> AllocatePinned(int64_t bytes);
   // The same for users, who may keep it when the device is gone and let go of it on any thread.
   absl::StatusOr<std::shared_ptr<char>> AllocateShared(int64_t bytes);
+  // The same on the device: an address that the host cannot read.
+  absl::StatusOr<std::shared_ptr<char>> AllocateSharedOnDevice(int64_t bytes);
 
   // In stream order; host memory must be pinned for them not to wait, and must stay until Synchronize.
   absl::Status CopyToDevice(DevicePointer to, const void* from, int64_t bytes);
@@ -215,6 +219,8 @@ class Device {
   friend class DeviceUpload;
   Device() = default;
   absl::Status Check(int result, absl::string_view what) const;
+  absl::StatusOr<std::shared_ptr<char>> Shared(absl::FunctionRef<int(void** data)> allocate,
+                                               void (*free)(const CudaDriver*, char*), absl::string_view what);
 
   const CudaDriver* driver_ = nullptr;
   int index_ = 0;

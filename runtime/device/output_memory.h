@@ -1,5 +1,5 @@
-// Page-locked memory for what runs give to users, taken again when nobody has it any more: copies into new memory wait
-// for its pages, and copies into pageable memory for a copy on the host.
+// Memory for what runs give to users, page-locked or on a GPU, taken again when nobody has it any more: copies into new
+// memory wait for its pages, and copies into pageable memory for a copy on the host.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace llmc {
 
-// Of more, results are copied to pageable memory.
+// Of more, results get memory that is not taken again (of the host: pageable).
 inline constexpr int64_t kMaxOutputMemory = int64_t{256} << 20;
 
 // `Device` allocates as llmc::Device does. One thread at a time; users let go of the memory on any.

@@ -18,11 +18,15 @@ __int128 BytesOf(int64_t count, __int128 stride, __int128 elements, DType type) 
 
 }  // namespace
 
+absl::StatusOr<int64_t> EvaluateSize(const std::string& text, const StepDims& dims) {
+  ASSIGN_OR_RETURN(const DimExpression expression, DimExpression::Parse(text));
+  return expression.Evaluate(dims);
+}
+
 absl::StatusOr<std::vector<int64_t>> EvaluateShape(const PlanShape& shape, const StepDims& dims) {
   std::vector<int64_t> sizes;
   for (const std::string& text : shape) {
-    ASSIGN_OR_RETURN(const DimExpression dim, DimExpression::Parse(text));
-    ASSIGN_OR_RETURN(const int64_t size, dim.Evaluate(dims));
+    ASSIGN_OR_RETURN(const int64_t size, EvaluateSize(text, dims));
     sizes.push_back(size);
   }
   return sizes;

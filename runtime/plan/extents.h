@@ -15,6 +15,8 @@
 
 namespace llmc {
 
+// Of an expression as plans have it.
+absl::StatusOr<int64_t> EvaluateSize(const std::string& text, const StepDims& dims);
 using PlanShape = google::protobuf::RepeatedPtrField<std::string>;
 absl::StatusOr<std::vector<int64_t>> EvaluateShape(const PlanShape& shape, const StepDims& dims);
 // InvalidArgument: a size is negative or the product overflows.

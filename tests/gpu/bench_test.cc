@@ -65,6 +65,8 @@ TEST(Bench, TimesModelsOverNamedTensors) {
   const double alone = run["gpu"]["median_ms"], with_copies = run["clock"]["median_ms"];
   EXPECT_GT(alone, 0);
   EXPECT_GT(with_copies, alone) << "the same, and copies";
+  EXPECT_GT(run["clock_on_device"]["median_ms"].get<double>(), 0.9 * alone) << "the same, and copies on the GPU";
+  EXPECT_GT(run["clock_pinned"]["median_ms"].get<double>(), alone);
   EXPECT_GT(run["first_ms"].get<double>(), with_copies) << "no graph, and buffers to allocate";
   // 12 layers of 7.08 million parameters, and the pooler's, for 128 and 2 tokens; attention of 64 keys.
   const double linear = 2e-12 * (12 * 7.078e6 * 128 + 768 * 768 * 2), attention = 4e-12 * 12 * 128 * 64 * 768;

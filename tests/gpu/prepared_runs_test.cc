@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@
 #include "ir/eval.h"
 #include "ir/text.h"
 #include "runtime/device/cuda_run.h"
+#include "runtime/dlpack.h"
 #include "runtime/host/host_tensors.h"
 #include "tests/gpu/device_check.h"
 #include "tests/tools/run_command.h"
@@ -147,6 +149,54 @@ TEST_F(PreparedRunsTest, ADataErrorLeavesTheGraph) {
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("index 50 is not in an axis of 50"));
   EXPECT_EQ(Run(2, 8, 1), good);
   EXPECT_EQ(run_->num_graphs(), 1u);
+}
+
+// Inputs of either kind, outputs in memory of their own, which other libraries can have.
+TEST_F(PreparedRunsTest, TensorsStayOnTheDevice) {
+  Load();
+  const auto ids_of = [](uint64_t seed) { return ToHostTensor(RandomInts(DType::kI64, {2, 8}, 0, 50, seed)); };
+  std::vector<std::vector<float>> expected;
+  for (const uint64_t seed : {1, 2}) expected.push_back(*run_->Run({{"ids", ids_of(seed)}})->at("y").ToFloats());
+  ASSERT_NE(expected[0], expected[1]);
+
+  const absl::StatusOr<DeviceTensor> ids = run_->ToDevice(ids_of(1));
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  auto first = run_->RunOnDevice({{"ids", *ids}}), second = run_->RunOnDevice({{"ids", ids_of(2)}});
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(*run_->ToHost(first->at("y"))->ToFloats(), expected[0]) << "the second run wrote over it";
+  EXPECT_EQ(*run_->ToHost(second->at("y"))->ToFloats(), expected[1]);
+
+  const char* const at = first->at("y").data.get();
+  const auto lent = ToDlpack(first->at("y"));
+  ASSERT_TRUE(lent.ok()) << lent.status();
+  first->clear();
+  EXPECT_NE(run_->RunOnDevice({{"ids", *ids}})->at("y").data.get(), at) << "somebody else has it";
+  const auto back = FromDlpack(*lent);
+  ASSERT_TRUE(back.ok()) << back.status();
+  DeviceTensor kept = std::get<DeviceTensor>(*back);
+  EXPECT_EQ(*run_->ToHost(kept)->ToFloats(), expected[0]);
+
+  DeviceTensor elsewhere = *ids;
+  elsewhere.device = 7;
+  const absl::Status refused = run_->RunOnDevice({{"ids", elsewhere}}).status();
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("input ids lies on GPU 7"));
+  run_.reset();
+  EXPECT_EQ(kept.byte_size(), 2 * 8 * 64 * 4);  // and is let go of when the device is gone
+}
+
+TEST_F(PreparedRunsTest, PageLockedInputsAreReadAnew) {
+  Load();
+  absl::StatusOr<HostTensor> ids = run_->NewHostTensor(DType::kI64, {2, 8});
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  const std::vector<float> zeros = *run_->Run({{"ids", *ids}})->at("y").ToFloats();
+  const HostTensor other = ToHostTensor(RandomInts(DType::kI64, {2, 8}, 0, 50, 3));
+  for (int i = 0; i < 3; ++i) {
+    std::copy_n(other.values<int64_t>().begin(), 16, ids->mutable_values<int64_t>().begin());
+    EXPECT_EQ(*run_->Run({{"ids", *ids}})->at("y").ToFloats(), *run_->Run({{"ids", other}})->at("y").ToFloats());
+    std::fill_n(ids->mutable_values<int64_t>().begin(), 16, 0);
+    EXPECT_EQ(*run_->Run({{"ids", *ids}})->at("y").ToFloats(), zeros);
+  }
 }
 
 TEST_F(PreparedRunsTest, NoGraphsWhereKernelsAreChecked) {

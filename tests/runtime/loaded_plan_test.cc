@@ -218,6 +218,25 @@ TEST(LoadedPlan, SaysThatAPlanOfTheHostHasNoCodeForAGpu) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("--target"));
 }
 
+TEST(LoadedPlan, SaysWhereThereAreNoTensorsOfAGpu) {
+  const auto model = ImportHuggingFace(kShippedFolder);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const HostTensor ids = *HostTensor::FromInts({1}, {1, 1});
+  const auto host = WriteAndLoad(**model, {.compiler_version = "test"}, {});
+  EXPECT_THAT(std::string(host->RunOnDevice({{"input_ids", ids}}).status().message()),
+              HasSubstr("the model runs on the host"));
+  EXPECT_FALSE(host->ToDevice(ids).ok());
+  EXPECT_FALSE(host->ToHost({}).ok());
+  const auto zeros = host->NewHostTensor(DType::kI32, {3});
+  ASSERT_TRUE(zeros.ok()) << zeros.status();
+  EXPECT_THAT(zeros->values<int32_t>(), ElementsAre(0, 0, 0));
+
+  const auto paged = WriteAndLoad(**model, {.compiler_version = "test"}, {.device = "cuda"});
+  const absl::Status status = paged->RunOnDevice({{"input_ids", ids}}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--no-paginate"));
+}
+
 TEST(LoadedPlan, RefusesOtherDevicesAndMissingFiles) {
   for (const char* device : {"tpu", "cuda:", "cuda:-1"}) {
     EXPECT_EQ(LoadedPlan::Load("x", {.device = device}).status().code(), absl::StatusCode::kInvalidArgument) << device;
