@@ -139,7 +139,7 @@ class TargetPlanner {
         pools_(pools),
         missing_(missing),
         sampling_(SelectSampling(model)),
-        writer_(model, target, pools) {}
+        writer_(model, target, options.tf32, pools) {}
 
   // Adds to `lowering`.
   absl::StatusOr<plan::TargetPrograms> Run(plan::Lowering* lowering) {

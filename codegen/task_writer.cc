@@ -11,7 +11,8 @@
 
 namespace llmc {
 
-TaskWriter::TaskWriter(const Model& model, const Target& target, PlanPools* pools) : pdl_(target.pdl), pools_(pools) {
+TaskWriter::TaskWriter(const Model& model, const Target& target, bool tf32, PlanPools* pools)
+    : pdl_(target.pdl), tf32_(tf32), pools_(pools) {
   for (size_t i = 0; i < model.weights.size(); ++i) {
     kept_[model.weights[i]->name].set_weight(static_cast<uint32_t>(i));
   }
@@ -143,6 +144,7 @@ absl::Status TaskWriter::Add(const GemmCall& call, const TaskInfo& info, plan::T
   gemm->set_weight_stride(call.weight_stride.ToString());
   gemm->set_in_dtype(std::string(DTypeName(call.x->type.dtype)));
   gemm->set_out_dtype(std::string(DTypeName(call.out->type.dtype)));
+  gemm->set_tf32(tf32_ && call.x->type.dtype == DType::kF32);
   plan::Arg* out = task->add_args();
   out->set_writes(true);
   absl::Status status = SetValue(call.out, out);

@@ -23,7 +23,8 @@ class TaskWriter {
   // program.
   using Buffers = absl::flat_hash_map<std::string, uint32_t>;
 
-  TaskWriter(const Model& model, const Target& target, PlanPools* pools);
+  // `tf32`: as DevicePlanOptions has it.
+  TaskWriter(const Model& model, const Target& target, bool tf32, PlanPools* pools);
 
   // The buffers of `prepare`; for good, before anything is written.
   void SetPrepared(const Buffers& prepared);
@@ -58,6 +59,7 @@ class TaskWriter {
   uint32_t PersistentBuffer(const std::string& name, int64_t bytes);
 
   const bool pdl_;
+  const bool tf32_;
   PlanPools* pools_;
   absl::flat_hash_map<std::string, plan::Arg> kept_;  // weights, states, constants and buffers of `prepare`
   Buffers buffers_;

@@ -79,7 +79,7 @@ struct Options {
   bool profile = false, json = false, trace_kernels = false, prefix_cache = false;
   double sustain = 2;  // seconds
   TuneOptions tune;
-  StepForm steps = StepForm::kAuto;
+  DevicePlanOptions device_plan;
 };
 
 constexpr int kEngineRuns = 3;
@@ -87,13 +87,13 @@ constexpr int64_t kEngineTokens = 65;
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-absl::Status Compile(const ModelSource& source, TuneOptions tune, StepForm steps, const Target& target,
+absl::Status Compile(const ModelSource& source, TuneOptions tune, const DevicePlanOptions& device, const Target& target,
                      const std::string& path, Progress* progress, TuneReport* tuning) {
   Ledger ledger;
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadOptimized(source, {.target = target.name}, &ledger, progress));
   ASSIGN_OR_RETURN(PlanOptions options,
                    MakePlanOptions(*model, source, {.output = path, .targets = {target}, .generates = false}, ledger));
-  options.device.steps = steps;
+  options.device = device;
   if (options.language_model.has_value()) tune.sizes.clear();  // its steps are known
   RETURN_IF_ERROR(SetTuning(tune, progress, &options, tuning));
   progress->Stage("compile");
@@ -252,7 +252,7 @@ absl::Status Bench::CompileModel() {
     ASSIGN_OR_RETURN(TemporaryFolder folder, TemporaryFolder::Create());
     plan_path_ = temporary_.emplace(std::move(folder)).PathOf("plan");
     TuneReport tuning;
-    absl::Status status = Compile(source, tune, options_.steps, target_, plan_path_, progress_, &tuning);
+    absl::Status status = Compile(source, tune, options_.device_plan, target_, plan_path_, progress_, &tuning);
     if (!status.ok()) return status;
     report_["compile_s"] = SecondsSince(begin);
     Print("compiled in %.2f s\n", SecondsSince(begin));
@@ -469,7 +469,7 @@ void AddBench(CLI::App& app, Command* chosen) {
   AddPaginationOptions(command, &options->source);
   AddBoundOption(command, &options->source);
   AddTuneOption(command, /*has_sizes=*/false, &options->tune);
-  AddStepsOption(command, &options->steps);
+  AddDeviceOptions(command, &options->device_plan);
   const auto numbers = [&](const char* name, std::vector<int64_t>* values, const char* what) {
     command->add_option(name, *values, what)->delimiter(',')->check(CLI::PositiveNumber)->capture_default_str();
   };

@@ -137,13 +137,17 @@ void AddCompile(CLI::App& app, Command* chosen) {
   AddFormOption(command, &options->source.fixed.form);
   AddBoundOption(command, &options->source);
   AddRandomWeightsOptions(command, &options->source);
-  command->add_flag("--check-numerics", options->request.check_numerics, "compare numbers before and after each pass");
+  command->add_flag("--check-numerics", options->request.device.check_numerics,
+                    "compare numbers before and after each pass");
   command->add_flag("--time", options->time, "report the seconds of each pass, and the peak of memory");
   command->add_flag("--json", options->json, "report as JSON");
   command->callback([options, command, chosen] {
     if (command->count("--target") == 0) SetDefaultTarget(&options->request.plan);
     if (options->request.requirements.gpu() && options->request.plan.targets.empty()) {
       RequireUsage(absl::InvalidArgumentError("--require=gpu and --target=host contradict each other"));
+    }
+    if (options->request.device.tf32 && options->request.plan.targets.empty()) {
+      RequireUsage(absl::InvalidArgumentError("--tf32 is of GPUs: the host's products in f32 are exact"));
     }
     options->source.output = options->request.plan.output;
     *chosen = [options] { return Run(*options); };

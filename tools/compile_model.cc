@@ -53,7 +53,7 @@ void AddTargetOptions(CLI::App* command, CompileRequest* request) {
                        "default: the one that is here, else ",
                        DefaultTarget().name))
       ->allow_extra_args(false);
-  AddStepsOption(command, &request->steps);
+  AddDeviceOptions(command, &request->device);
   command->add_flag_callback(
       "--no-cache", [request] { request->use_cache = false; }, "compile all kernels, and keep none for the next time");
 }
@@ -69,7 +69,7 @@ absl::StatusOr<CompileReport> CompileModel(const ModelSource& source, const Comp
       .skip = {},
       .dump_dir = request.dump_dir,
       .target = request.plan.targets.empty() ? "host" : absl::StrJoin(NamesOf(request.plan.targets), ","),
-      .check_numerics = request.check_numerics,
+      .check_numerics = request.device.check_numerics,
       .after = [&report](const PassRun& run) {
         if (run.number > 0) report.stages.push_back({std::string(run.pass), run.seconds});
       }};
@@ -88,7 +88,7 @@ absl::StatusOr<CompileReport> CompileModel(const ModelSource& source, const Comp
   for (const auto& step : model->steps) report.ops += step->block.nodes.size();
   plan.dump_dir = request.dump_dir;
   plan.weight_flags = FixedFlags(source.fixed, /*with_paths=*/true);
-  plan.device = {.check_numerics = request.check_numerics, .steps = request.steps};
+  plan.device = request.device;
   if (request.use_cache) plan.compile.cache_folder = CubinFolder();
   RETURN_IF_ERROR(SetTuning(request.tune, progress, &plan, &report.tuning));
   progress->Stage("kernels");

@@ -20,8 +20,7 @@ namespace llmc {
 struct CompileRequest {
   PlanRequest plan;
   std::string dump_dir;  // empty: no dump
-  bool check_numerics = false;
-  StepForm steps = StepForm::kAuto;
+  DevicePlanOptions device;
   Requirements requirements;
   bool use_cache = true;                              // of compiled kernels
   TuneOptions tune = {.wanted = false, .sizes = {}};  // time products

@@ -197,17 +197,22 @@ absl::StatusOr<PlanOptions> MakePlanOptions(const Model& model, const ModelSourc
   return plan;
 }
 
-void AddStepsOption(CLI::App* command, StepForm* steps) {
+void AddDeviceOptions(CLI::App* command, DevicePlanOptions* options) {
   static const std::map<std::string, StepForm> kForms = {
       {"launches", StepForm::kLaunches}, {"persistent", StepForm::kPersistent}, {"auto", StepForm::kAuto}};
   command
       ->add_option_function<std::string>(
-          "--steps", [steps](const std::string& form) { *steps = kForms.at(form); },
+          "--steps", [options](const std::string& form) { options->steps = kForms.at(form); },
           "how decode steps of up to 4 sequences run on the GPU: launches (one for each task), persistent (many tasks "
-          "in one launch that stays on all multiprocessors, where they can be) or auto (if not given: of one sequence "
-          "persistent on sm_90a by rules that were measured on an H100, and with fewer models on an H200, where it is "
-          "mostly faster; `llmc explain PLAN` says which tasks, and why not others)")
+          "in one launch that stays on all multiprocessors, where they can be) or auto (if not given: of one sequence, "
+          "and of two with weights in 16 bits, persistent on sm_90a by rules that were measured on an H100 and an "
+          "H200, "
+          "where it is mostly faster; `llmc explain PLAN` says which tasks, and why not others)")
       ->check(CLI::IsMember({"launches", "persistent", "auto"}));
+  command->add_flag(
+      "--tf32", options->tf32,
+      "of products in f32 that cuBLASLt computes: round the factors to TF32, which has 10 bits of mantissa, "
+      "for tensor cores; if not given they are exact");
 }
 
 void AddBoundOption(CLI::App* command, ModelSource* source) {

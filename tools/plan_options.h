@@ -31,8 +31,8 @@ struct PlanRequest {
 absl::StatusOr<PlanOptions> MakePlanOptions(const Model& model, const ModelSource& source, const PlanRequest& request,
                                             const Ledger& ledger);
 
-// Declares --steps.
-void AddStepsOption(CLI::App* command, StepForm* steps);
+// Declares --steps and --tf32.
+void AddDeviceOptions(CLI::App* command, DevicePlanOptions* options);
 
 // Declares --bound, which fills source->bounds.
 void AddBoundOption(CLI::App* command, ModelSource* source);

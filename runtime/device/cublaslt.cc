@@ -34,7 +34,7 @@ namespace {
 // Shapes whose algorithm is kept: more than a program has, or GPTQ needs for a model (641 for 4,096 and 14,336
 // inputs in blocks of 128), and a bound on what prompts of every length leave behind.
 constexpr size_t kMaxPrepared = 1024;
-constexpr int kCompute32F = 68;
+constexpr int kCompute32F = 68, kCompute32FOfTf32 = 77;
 constexpr int kDescTransA = 3;
 constexpr int kTranspose = 1;
 constexpr int kLayoutBatchCount = 5;
@@ -159,7 +159,8 @@ MatrixProducts::~MatrixProducts() {
 absl::Status MatrixProducts::Describe(const Shape& s, Prepared* prepared) const {
   const CublasLt& l = *library_;
   const uint64_t m = static_cast<uint64_t>(s.m), n = static_cast<uint64_t>(s.n), k = static_cast<uint64_t>(s.k);
-  absl::Status status = Check(l.desc_create(&prepared->desc, kCompute32F, CudaType(DType::kF32)), "describe");
+  const int compute = s.tf32 ? kCompute32FOfTf32 : kCompute32F;
+  absl::Status status = Check(l.desc_create(&prepared->desc, compute, CudaType(DType::kF32)), "describe");
   const auto row = [](int64_t given, int64_t width) { return given == 0 ? width : given; };
   if (s.transposed) {
     status.Update(Check(l.desc_set(prepared->desc, kDescTransA, &kTranspose, sizeof(kTranspose)), "transpose"));

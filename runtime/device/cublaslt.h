@@ -37,6 +37,7 @@ class MatrixProducts {
     bool gelu_tanh = false;
     // Of factors of f8, which a single product of a transposed weight takes, with n and k multiples of 16.
     enum class Scales : uint8_t { kNone, kOfAll, kOfRows } scales = Scales::kNone;
+    bool tf32 = false;                               // of factors of f32: they are rounded to TF32 first
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   struct Operands {
@@ -45,8 +46,8 @@ class MatrixProducts {
     DevicePointer residual = 0;                   // as `out`, which it may be
     DevicePointer x_scale = 0, weight_scale = 0;  // f32, of all or [m] and [n]; multiplied to the sums
   };
-  // out[m, n] = f(x[m, k] * weight + bias + residual) with f the identity or GELU, row-major, with sums in f32 (f32
-  // operands are not rounded to TF32), on the device's stream. Finds an algorithm when it meets a shape for the first
+  // out[m, n] = f(x[m, k] * weight + bias + residual) with f the identity or GELU, row-major, with sums in f32, on
+  // the device's stream. Finds an algorithm when it meets a shape for the first
   // time, which a capture must not do.
   absl::Status Multiply(const Shape& shape, const Operands& operands);
 

@@ -254,6 +254,7 @@ plan::TunedProduct Describe(const Shape& shape, int proposal) {
   product.set_residual(shape.residual);
   product.set_gelu_tanh(shape.gelu_tanh);
   product.set_scales(static_cast<plan::FactorScales>(shape.scales));
+  product.set_tf32(shape.tf32);
   product.set_proposal(static_cast<uint32_t>(proposal));
   return product;
 }
@@ -274,7 +275,8 @@ absl::StatusOr<Shape> MakeShape(const Message& product, int64_t m, int64_t n, in
                .bias = product.bias(),
                .residual = product.residual(),
                .gelu_tanh = product.gelu_tanh(),
-               .scales = static_cast<Shape::Scales>(product.scales())};
+               .scales = static_cast<Shape::Scales>(product.scales()),
+               .tf32 = product.tf32()};
 }
 
 }  // namespace

@@ -234,6 +234,7 @@ bool IsGemm(const Task& task) {
   const bool is_scaled = gemm.scales() != FactorScales::NO_SCALES;
   const int parts = (gemm.bias() ? 1 : 0) + (gemm.residual() ? 1 : 0), args = 3 + parts + (is_scaled ? 2 : 0);
   const bool plain = parts == 0 && !is_scaled && !gemm.gelu_tanh();
+  if (gemm.tf32() && gemm.in_dtype() != "f32") return false;
   return task.args_size() == args && IsSize(gemm.m()) && IsSize(gemm.n()) && IsSize(gemm.k()) && IsSize(gemm.batch()) &&
          IsSize(gemm.x_stride()) && IsSize(gemm.weight_stride()) && IsFactor(gemm.in_dtype(), gemm.scales()) &&
          IsFloat(gemm.out_dtype()) && (plain || gemm.batch() == "1");
@@ -248,7 +249,8 @@ absl::Status CheckTuned(const TunedProducts& tuned) {
   const auto is_size = [](int64_t size) { return size > 0 && size < kMaxSize; };
   for (const TunedProduct& p : tuned.products()) {
     if (!is_size(p.m()) || !is_size(p.n()) || !is_size(p.k()) || !IsFactor(p.in_dtype(), p.scales()) ||
-        !IsFloat(p.out_dtype()) || p.proposal() >= static_cast<uint32_t>(kMaxProposals)) {
+        !IsFloat(p.out_dtype()) || (p.tf32() && p.in_dtype() != "f32") ||
+        p.proposal() >= static_cast<uint32_t>(kMaxProposals)) {
       return Wrong("a tuned product is none");
     }
   }

@@ -70,6 +70,7 @@ std::string TunedText(const plan::TunedProducts& tuned) {
     gemm.set_residual(p.residual());
     gemm.set_gelu_tanh(p.gelu_tanh());
     gemm.set_scales(p.scales());
+    gemm.set_tf32(p.tf32());
     absl::StrAppend(&out, "  ", p.m(), " x ", p.k(), " x ", p.n(), " ", p.in_dtype(), PartsText(gemm), ": proposal ",
                     p.proposal(), "\n");
   }
@@ -80,7 +81,7 @@ std::string TunedText(const plan::TunedProducts& tuned) {
 
 std::string PartsText(const plan::Gemm& gemm) {
   return absl::StrCat(gemm.bias() ? " + bias" : "", gemm.residual() ? " + residual" : "",
-                      gemm.gelu_tanh() ? ", gelu_tanh" : "",
+                      gemm.gelu_tanh() ? ", gelu_tanh" : "", gemm.tf32() ? ", tf32" : "",
                       gemm.scales() == plan::SCALE_OF_ALL     ? ", one scale each"
                       : gemm.scales() == plan::SCALES_OF_ROWS ? ", scales of rows"
                                                               : "");

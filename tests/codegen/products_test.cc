@@ -200,6 +200,21 @@ TEST(Products, AreTimedAtTheRowCountsThatAreKnown) {
   EXPECT_TRUE(ProductsToTune(FirstCode(manifest)).empty()) << "it is no step of a language model";
 }
 
+TEST(Products, AreInTf32WhereSomebodyAsksForIt) {
+  const auto parts_of = [](const char* type, bool tf32) {
+    const auto model = Parse(absl::StrReplaceAll(kStep, {{"TYPE", type}, {"BODY", "return \"y\" = %p"}}));
+    plan::Manifest manifest = ManifestOf(*model);
+    DeviceCode code;
+    const absl::Status status = PlanDevice(*model, {*FindTarget("sm_80")}, &manifest, &code, {.tf32 = tf32});
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(manifest.programs(0).tasks(0).has_gemm());
+    return PartsText(manifest.programs(0).tasks(0).gemm());
+  };
+  EXPECT_EQ(parts_of("f32", true), ", tf32");
+  EXPECT_EQ(parts_of("f32", false), "");
+  EXPECT_EQ(parts_of("bf16", true), "");
+}
+
 TEST(Products, TunedOnesAreCheckedAsTheyComeFromAFile) {
   plan::Manifest manifest = PlanLanguageModel();
   manifest.clear_language_model();
@@ -242,6 +257,8 @@ TEST(Products, TunedOnesAreCheckedAsTheyComeFromAFile) {
   EXPECT_FALSE(gemm_accepted([](plan::Task* s) { s->mutable_gemm()->set_bias(true); }));
   EXPECT_FALSE(gemm_accepted([](plan::Task* s) { s->mutable_gemm()->set_residual(false); }));
   EXPECT_FALSE(gemm_accepted([](plan::Task* s) { s->mutable_gemm()->set_batch("2"); }));
+  EXPECT_FALSE(gemm_accepted([](plan::Task* s) { s->mutable_gemm()->set_tf32(true); })) << "of bf16";
+  EXPECT_FALSE(accepted([](M, P p) { p->set_tf32(true); }));
 }
 
 TEST(Products, APlanKeepsWhatWasFoundOfThem) {

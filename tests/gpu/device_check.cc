@@ -9,7 +9,6 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "codegen/device_plan.h"
 #include "codegen/plan_writer.h"
 #include "cubins/nvrtc.h"
 #include "cubins/targets.h"
@@ -135,13 +134,14 @@ std::string KernelCacheFolder() {
   return folder.ok() ? folder->PathOf("kernels") : "";
 }
 
-absl::StatusOr<NamedTensors> RunOnDevice(const Model& model, const NamedTensors& inputs, const Target& target) {
+absl::StatusOr<NamedTensors> RunOnDevice(const Model& model, const NamedTensors& inputs, const Target& target,
+                                         const DevicePlanOptions& device_options) {
   // Its context stays from one run to the next, which takes longer to make than most of them.
   [[maybe_unused]] static const auto* const device = new absl::StatusOr<std::unique_ptr<Device>>(Device::Open());
   const absl::StatusOr<TemporaryFolder> folder = TemporaryFolder::Create();
   if (!folder.ok()) return folder.status();
   const std::string path = folder->PathOf("plan");
-  PlanOptions options = {.compiler_version = "test", .targets = {target}};
+  PlanOptions options = {.compiler_version = "test", .targets = {target}, .device = device_options};
   options.compile.cache_folder = KernelCacheFolder();
   absl::Status written = WritePlan(model, options, path);
   if (!written.ok()) return written;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "codegen/device_plan.h"
 #include "ir/eval.h"
 #include "runtime/device/device_target.h"
 
@@ -47,7 +48,7 @@ std::string KernelCacheFolder();
 
 // The outputs on the device alone.
 absl::StatusOr<NamedTensors> RunOnDevice(const Model& model, const NamedTensors& inputs,
-                                         const Target& target = TargetHere());
+                                         const Target& target = TargetHere(), const DevicePlanOptions& device = {});
 
 // Normally distributed floats, or integers in [low, high).
 Tensor RandomFloats(DType dtype, Shape shape, uint64_t seed, double scale = 1);

@@ -1,6 +1,7 @@
 // Products through cuBLASLt with what they include, on a GPU, against the evaluator; and which algorithm computes them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -8,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "ir/text.h"
 #include "runtime/device/product_tuning.h"
 #include "tests/gpu/device_check.h"
 #include "tests/tools/run_command.h"
@@ -104,6 +106,41 @@ step main(%x: TYPE[T, K], %y: TYPE[T, N]) {
            .tolerance = Tolerance(type)});
     }
   }
+}
+
+// Factors that are rounded to 10 bits of mantissa, where somebody asked for it: each product is off by 2^-10 of its
+// size at the most.
+TEST(Products, InTf32AreRounded) {
+  LLMC_NEEDS_GPU();
+  const auto model = ParseModel(R"(model m
+weight @w: f32[256, 512] = "f#w"
+weight @b: f32[256] = "f#b"
+step main(%x: f32[130, 512]) {
+  %p = matmul %x, @w {transpose_rhs = true}
+  %y = add %p, @b
+  return "y" = %y
+}
+)",
+                                "m.lir");
+  ASSERT_TRUE(model.ok()) << model.status();
+  (*model)->data["w"] = RandomFloats(DType::kF32, {256, 512}, 1);
+  (*model)->data["b"] = RandomFloats(DType::kF32, {256}, 2);
+  const NamedTensors inputs = {{"x", RandomFloats(DType::kF32, {130, 512}, 3)}};
+  const auto evaluator = Evaluator::Create(model->get());
+  const std::vector<double> want = (*evaluator)->Run(*(*model)->steps.front(), inputs)->at("y").ToDoubles();
+  const auto error_of = [&](const DevicePlanOptions& options) {
+    const auto got = RunOnDevice(**model, inputs, TargetHere(), options);
+    EXPECT_TRUE(got.ok()) << got.status();
+    if (!got.ok()) return 0.0;
+    const std::vector<double> values = got->at("y").ToDoubles();
+    double most = 0;
+    for (size_t i = 0; i < want.size(); ++i) most = std::max(most, std::abs(values[i] - want[i]));
+    return most / std::sqrt(512.0);
+  };
+  EXPECT_LT(error_of({}), 1e-5);
+  const double rounded = error_of({.tf32 = true});
+  EXPECT_GT(rounded, 1e-4) << "nothing was rounded";
+  EXPECT_LT(rounded, 3e-3);
 }
 
 // An operand that is its own residual, which must not be overwritten while it is read, by either kind of product.
