@@ -1,21 +1,28 @@
 // What the kernels of language models take of a GPU, as tests/resources/ has it: more registers, memory that they spill
 // into, or more code show there, with the kernel that takes it. And what their steps read.
 #include <gtest/gtest.h>
+#include <time.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "codegen/device_plan.h"
 #include "codegen/plan_writer.h"
+#include "cubins/compile.h"
 #include "cubins/nvrtc.h"
+#include "runtime/plan/target_code.h"
 #include "tests/bless.h"
 #include "tests/codegen/plan_listing.h"
 #include "tools/model_source.h"
@@ -77,6 +84,86 @@ TEST_P(KernelsOf, TakeWhatTheyTook) {
   }
   EXPECT_EQ(LineDiff(expected.substr(end), *resources, 40), "")
       << "if this is what a change was to do:\n  " << BlessCommand();
+}
+
+// Seconds of this thread's own time to compile a kernel.
+absl::StatusOr<double> SecondsToCompile(const KernelSource& kernel, absl::Span<const SourceFile> headers) {
+  const auto now = [] {
+    timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  const double begin = now();
+  RETURN_IF_ERROR(CompileToCubin(std::string(kernel.text), kernel.entry, kernel.target, headers).status());
+  return now() - begin;
+}
+
+// Of each kind of kernels, the one with the most code.
+std::map<std::string, KernelSource> LargestKernels(const plan::Manifest& manifest, absl::string_view sources) {
+  std::map<std::string, KernelSource> largest;
+  std::map<std::string, uint64_t> bytes;
+  for (const int index : TargetCode(manifest, 0).Kernels()) {
+    const plan::Kernel& kernel = manifest.kernels(index);
+    const std::string kind = kernel.entry().substr(kernel.entry().find('_') + 1);
+    if (kernel.cubins(0).bytes() <= bytes[kind]) continue;
+    bytes[kind] = kernel.cubins(0).bytes();
+    largest[kind] = {kernel.entry(), sources.substr(kernel.source_offset(), kernel.source_bytes()), kResourcesTarget};
+  }
+  return largest;
+}
+
+// How long NVRTC takes, by kinds of kernels, in times of what it takes for a yardstick, so that machines and their load
+// count for little: a new template that is unrolled too often shows here.
+TEST_P(KernelsOf, AreCompiledInTheTimeTheyTook) {
+  const auto version = NvrtcVersion();
+  if (!version.ok()) GTEST_SKIP() << version.status().message();
+  constexpr double kMostTimesLonger = 1.6, kLeastOfFile = 4;  // what takes less is not worth a line
+  constexpr int kTries = 4;
+  DeviceCode code;
+  absl::StatusOr<plan::Manifest> manifest = ManifestOf(GetParam(), &code);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  const absl::Status compiled = CompileDevicePlan({.cache_folder = LLMC_CUBINS}, &*manifest, &code);
+  ASSERT_TRUE(compiled.ok()) << compiled;
+  std::vector<SourceFile> headers;
+  for (const plan::Header& header : manifest->headers()) {
+    headers.push_back({header.name(), absl::string_view(code.sources).substr(header.offset(), header.bytes())});
+  }
+  const std::map<std::string, KernelSource> kernels = LargestKernels(*manifest, code.sources);
+  ASSERT_TRUE(kernels.contains("gather"));
+  // Times of the yardstick that a kind takes, the least of some tries, as many as it takes to be below `enough`.
+  const auto times_of = [&](const KernelSource& kernel, double enough) {
+    double least = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < kTries && least > enough; ++i) {
+      double yardstick = std::numeric_limits<double>::infinity();
+      for (int j = 0; j < 3; ++j) yardstick = std::min(yardstick, *SecondsToCompile(kernels.at("gather"), headers));
+      least = std::min(least, *SecondsToCompile(kernel, headers) / yardstick);
+    }
+    return least;
+  };
+  const std::filesystem::path path = kTree / "tests/resources" / absl::StrCat(GetParam().name(), ".nvrtc.txt");
+  const std::string head = absl::StrCat("NVRTC ", *version, ", ", kResourcesTarget, ", times of what gather takes\n\n");
+  if (Blessing()) {
+    std::ofstream file(path);
+    file << head;
+    for (const auto& [kind, kernel] : kernels) {
+      const double times = times_of(kernel, 0);
+      if (times >= kLeastOfFile) file << absl::StrFormat("%s %.1f\n", kind, times);
+    }
+    return;
+  }
+  std::ifstream file(path);
+  std::string line, empty, kind;
+  std::getline(file, line);
+  if (line + "\n\n" != head) GTEST_SKIP() << "of another compiler: " << line;
+  std::map<std::string, double> expected;
+  for (double times = 0; file >> kind >> times;) expected[kind] = times;
+  ASSERT_FALSE(expected.empty()) << path;
+  for (const auto& [name, kernel] : kernels) {
+    const auto found = expected.find(name);
+    const double most = kMostTimesLonger * (found == expected.end() ? kLeastOfFile : found->second);
+    EXPECT_LE(times_of(kernel, most), most)
+        << name << " (" << kernel.entry << ") takes longer to compile than it did; if it must:\n  " << BlessCommand();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, KernelsOf,
