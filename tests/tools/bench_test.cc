@@ -1,7 +1,6 @@
 // llmc bench: what a step costs, and what is said where there is no GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <filesystem>
 #include <fstream>
@@ -10,6 +9,7 @@
 
 #include "codegen/plan_writer.h"
 #include "tests/runtime/fake_executor.h"
+#include "tests/tools/bench_scripts.h"
 #include "tests/tools/run_command.h"
 #include "tools/bench_cost.h"
 #include "tools/bench_prefix.h"
@@ -261,23 +261,6 @@ TEST(Bench, LoadSaysWhereWeightsComeFrom) {
   EXPECT_EQ(WeightsFrom(manifest), "random numbers, drawn on the GPU");
 }
 
-// What a command of the shell prints, without its errors; its exit status goes to `status`.
-std::string Shell(const std::string& command, int* status) {
-  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return "";
-  std::string text;
-  for (int c = fgetc(pipe); c != EOF; c = fgetc(pipe)) text += static_cast<char>(c);
-  *status = WEXITSTATUS(pclose(pipe));
-  return text;
-}
-
-const std::string kScripts = LLMC_TEST_DATA "/../../tools/bench/";
-
-std::string ReadText(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // A folder of results as a session writes it.
 std::string FakeResults(const std::string& name) {
   using Json = nlohmann::ordered_json;
@@ -434,69 +417,6 @@ After
       << "routers stay as they are";
   EXPECT_EQ(quantization("fp8.inputs")["format"], "float-quantized");
   EXPECT_EQ(quantization("nf4")["llm_int8_skip_modules"], nlohmann::json({"lm_head", "gate", "router"}));
-}
-
-// With a command that writes an empty report in place of llmc.
-TEST(BenchSession, SavesEachPartAndKeepsItsBudget) {
-  const std::string folder = TempFolder() + "/session", out = folder + "/out";
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder + "/llmc")
-      << "#!/bin/sh\nwhile [ $# -gt 0 ]; do [ \"$1\" = --output ] && echo '{}' > \"$2\"; shift; done\n";
-  std::filesystem::permissions(folder + "/llmc", std::filesystem::perms::owner_all);
-  const std::string session = "LLMC=" + folder + "/llmc " + kScripts + "session.sh " + out;
-  int status = 0;
-  const std::string text = Shell(session + " --parts=8b,1b --budget=35 --archive=" + folder + "/all.tar.gz", &status);
-  EXPECT_EQ(status, 0) << text;
-  EXPECT_THAT(text, HasSubstr("8b: left out, needs 40 s"));
-  EXPECT_THAT(text, HasSubstr("1b: 0 s, exit status 0"));
-  EXPECT_THAT(Shell("tar -tzf " + folder + "/all.tar.gz", &status), HasSubstr("llama-3.2-1b.json"));
-  std::ofstream(out + "/commit") << "another\n";
-  EXPECT_THAT(Shell(session + " --parts=1b", &status), HasSubstr("holds results of commit another"));
-  EXPECT_EQ(status, 1);
-}
-
-// A tiny checkpoint on the host: that it is one, and that every time is there.
-class BenchRealLoad : public testing::Test {
- protected:
-  // `more`: of config.json.
-  nlohmann::json Run(const std::string& more, const std::string& options) {
-    const std::string folder = TempFolder() + "/real", config = folder + "/tiny";
-    std::filesystem::create_directories(config);
-    std::ofstream(config + "/config.json")
-        << R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
-               "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
-               "vocab_size": 256, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
-               "tie_word_embeddings": false, "torch_dtype": "bfloat16", "hidden_act": "silu")"
-        << more << "}";
-    int status = 0;
-    const std::string text = Shell("LLMC_LOAD_DEVICE=host python3 " + kScripts + "real_load.py " LLMC_BINARY " " +
-                                       config + " " + folder + "/work " + folder + "/out.json" + options,
-                                   &status);
-    EXPECT_EQ(status, 0) << text;
-    return status == 0 ? nlohmann::json::parse(ReadText(folder + "/out.json")) : nlohmann::json();
-  }
-};
-
-TEST_F(BenchRealLoad, MakesACheckpointAndTimesIt) {
-  const auto report = Run("", "");
-  // Embedding and head; a layer's q, o, k, v, gate, up, down and two norms; the last norm.
-  const int64_t numbers = 2 * 256 * 64 + 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 64 * 96 + 2 * 64) + 64;
-  ASSERT_EQ(report["checkpoint_bytes"], 2 * numbers);
-  ASSERT_EQ(report["compile"].size(), 2U);
-  EXPECT_GT(report["compile"][0]["plan_bytes"], 2 * numbers) << "the weights are in it";
-  EXPECT_LT(report["compile"][1]["plan_bytes"], 2 * numbers) << "the weights are outside";
-  ASSERT_EQ(report["load"].size(), 6U);
-  for (const auto& load : report["load"]) EXPECT_GT(load["load_s"], 0);
-}
-
-TEST_F(BenchRealLoad, MakesOneOfFourBits) {
-  const auto report = Run(R"(, "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": true,
-                                 "desc_act": false, "checkpoint_format": "gptq"})",
-                          " --cached");
-  // Of a linear layer half a byte for a weight, and for 32 of them a scale of 2 bytes and half a byte of zero point.
-  const int64_t weights = 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 64 * 96), others = 2 * 256 * 64 + 2 * 2 * 64 + 64;
-  ASSERT_EQ(report["checkpoint_bytes"], 2 * others + weights / 2 + weights / 32 * 5 / 2);
-  EXPECT_EQ(report["load"].size(), 4U);
 }
 
 }  // namespace
