@@ -1,15 +1,19 @@
 #include "codegen/device_plan.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <set>
+#include <variant>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "codegen/join_heads.h"
 #include "codegen/memory/memory_plan.h"
 #include "codegen/memory/size_rules.h"
 #include "codegen/persistent_runs.h"
@@ -277,7 +281,12 @@ class TargetPlanner {
     const LoweredStep& lowered = *made;
     missing_->insert(lowered.missing.begin(), lowered.missing.end());
     const Step& step = *lowered.step;
-    ASSIGN_OR_RETURN(const std::vector<StepUnit> units, SelectStep(step, scope, missing_));
+    ASSIGN_OR_RETURN(std::vector<StepUnit> units, SelectStep(step, scope, missing_));
+    std::vector<KernelReport> reports = lowered.reports;
+    const std::string too_little = WhyNoRun(units, scope);
+    if (scope.decode == 1 && (!too_little.empty() || !RunsPersistently(scope))) {
+      JoinHeads(OutputsOf(step), &units, &reports);
+    }
     ASSIGN_OR_RETURN(plan::Program program, PlanMemory(step, scope.bounds, units));
     program.clear_tasks();
     program.set_decode(scope.decode > 0);
@@ -288,13 +297,15 @@ class TargetPlanner {
     }
     runs_.emplace(target_);
     ASSIGN_OR_RETURN(const std::vector<uint32_t> begins, AddTasks(*lowered.model, step, units, &program));
-    if (RunsPersistently(scope)) {
+    if (!too_little.empty()) {
+      report->add_runs(absl::StrCat("launches, since ", too_little));
+    } else if (RunsPersistently(scope)) {
       for (std::string& line : WriteRuns(step, scope, &program)) report->add_runs(std::move(line));
     }
     report->set_name(name);
     report->set_text(PrintModel(*lowered.model));
     report->set_ledger(lowered.ledger.ToString());
-    DescribeKernels(units, begins, lowered.reports, report);
+    DescribeKernels(units, begins, reports, report);
     return program;
   }
 
@@ -350,6 +361,22 @@ class TargetPlanner {
         options_.steps == StepForm::kPersistent || (options_.steps == StepForm::kAuto && target_.persistent_bytes > 0);
     const int64_t most = options_.steps == StepForm::kAuto ? kMostAutoRunSequences : kMostRunSequences;
     return is_chosen && scope.decode > 0 && scope.decode <= most && target_.bulk_copies;
+  }
+
+  // Why the step of one sequence reads too little for runs, where nobody asked for them.
+  std::string WhyNoRun(const std::vector<StepUnit>& units, const ProgramScope& scope) const {
+    if (options_.steps != StepForm::kAuto || scope.decode != 1 || !RunsPersistently(scope)) return "";
+    double sum = 0, count = 0;
+    for (const StepUnit& unit : units) {
+      for (size_t i = 0; i < unit.calls.size(); ++i) {
+        const auto* call = std::get_if<KernelCall>(&unit.calls[i]);
+        if (call == nullptr || !call->task.has_value()) continue;  // it could be in no run
+        double bytes = 0;
+        ++count;
+        if (absl::SimpleAtod(CostOf(unit.nodes, unit.calls, i).weight_bytes(), &bytes)) sum += bytes;
+      }
+    }
+    return WhyTooLittle(sum / std::max(count, 1.0), target_.persistent_bytes);
   }
 
   // Returns what there is to say of them.

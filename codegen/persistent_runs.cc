@@ -198,10 +198,8 @@ std::string WhyLaunches(absl::Span<const Stretch> stretches, const plan::Program
     // What depends on the sizes of a step, as rows of an embedding do, is little.
     if (absl::SimpleAtod(program.tasks(static_cast<int>(i)).cost().weight_bytes(), &bytes)) sum += bytes;
   }
-  if (sum < least_weight_bytes * static_cast<double>(count)) {
-    return absl::StrFormat("they read %.2f MB of weights each, on average, and one launch is faster from %.2f MB on",
-                           sum / 1e6 / static_cast<double>(count), least_weight_bytes / 1e6);
-  }
+  const std::string too_little = WhyTooLittle(sum / static_cast<double>(count), least_weight_bytes);
+  if (!too_little.empty()) return too_little;
   if (2 * count < static_cast<size_t>(program.tasks_size())) {
     return absl::StrCat("they are not most of the ", program.tasks_size(),
                         " tasks, and runs begin and end with all blocks");
@@ -256,6 +254,12 @@ class Reasons {
 };
 
 }  // namespace
+
+std::string WhyTooLittle(double average_weight_bytes, double least) {
+  if (average_weight_bytes >= least) return "";
+  return absl::StrFormat("they read %.2f MB of weights each, on average, and one launch is faster from %.2f MB on",
+                         average_weight_bytes / 1e6, least / 1e6);
+}
 
 void PersistentRuns::Add(const DeviceCall& call, const std::vector<plan::Sampling>& kinds) {
   Entry& entry = entries_.emplace_back();

@@ -11,6 +11,10 @@
 
 namespace llmc {
 
+// Why tasks that read so many bytes of weights each, on average, had better be launches, where one launch was measured
+// to be faster from `least` bytes on; "" if they had not.
+std::string WhyTooLittle(double average_weight_bytes, double least);
+
 // The tasks of one program, as they are added.
 class PersistentRuns {
  public:

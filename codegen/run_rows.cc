@@ -46,14 +46,6 @@ void GiveInOrder(const std::vector<const Value*>& taken, KernelCall* call) {
   }
 }
 
-// Whether one writes the keys and values that the other reads.
-bool HaveSameCache(const KernelCall& writer, const KernelCall& reader) {
-  const Value *written = CacheOf(writer), *read = CacheOf(reader);
-  if (written == nullptr || read == nullptr || !IsSame(written, read)) return false;
-  return absl::c_all_of(std::vector<absl::string_view>{"kKeysAt", "kValuesAt", "kPageElements", "kKvHeads", "kHeadDim"},
-                        [&](absl::string_view name) { return ConstantOf(writer, name) == ConstantOf(reader, name); });
-}
-
 class RowPasser {
  public:
   RowPasser(std::vector<KernelCall>* calls, size_t first, size_t end) : calls_(*calls), first_(first), end_(end) {}
@@ -141,6 +133,13 @@ class RowPasser {
 };
 
 }  // namespace
+
+bool HaveSameCache(const KernelCall& writer, const KernelCall& reader) {
+  const Value *written = CacheOf(writer), *read = CacheOf(reader);
+  if (written == nullptr || read == nullptr || !IsSame(written, read)) return false;
+  return absl::c_all_of(std::vector<absl::string_view>{"kKeysAt", "kValuesAt", "kPageElements", "kKvHeads", "kHeadDim"},
+                        [&](absl::string_view name) { return ConstantOf(writer, name) == ConstantOf(reader, name); });
+}
 
 void PassRows(std::vector<KernelCall>* calls, size_t first, size_t end) { RowPasser(calls, first, end).Run(); }
 

@@ -18,4 +18,7 @@ namespace llmc {
 // on, too, or was a row.
 void PassRows(std::vector<KernelCall>* calls, size_t first, size_t end);
 
+// Whether one writes the keys and values that the other reads.
+bool HaveSameCache(const KernelCall& writer, const KernelCall& reader);
+
 }  // namespace llmc

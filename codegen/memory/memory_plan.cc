@@ -104,7 +104,7 @@ class Planner {
   // Whether only nodes of the same kernel read it.
   bool IsInner(const Value& value, const StepUnit& unit) const {
     return unit.kernel() != nullptr && !outputs_.contains(&value) && !value.users.empty() &&
-           absl::c_all_of(value.users, [&](const Node* user) { return user->kernel == unit.kernel(); });
+           absl::c_all_of(value.users, [&](const Node* user) { return absl::c_linear_search(unit.nodes, user); });
   }
 
   void AddUnit(const StepUnit& unit, int64_t time) {

@@ -18,6 +18,17 @@ struct HeadsInMemory {
   }
 };
 
+// A row of heads in memory, of which all is there after the wait.
+template <class T>
+struct RowInMemory {
+  const T* row;
+  template <int kCount>
+  __device__ __forceinline__ void ReadTo(void* to, int first) const {
+    const u32* const pairs = reinterpret_cast<const u32*>(row + first);
+    for (int i = threadIdx.x % 32; i < kCount / 2; i += 32) static_cast<u32*>(to)[i] = pairs[i];
+  }
+};
+
 // From a row of the heads of queries, keys and values of one token, to shared memory.
 template <class C, class TakenRow, class Before>
 struct HeadsOfRow {

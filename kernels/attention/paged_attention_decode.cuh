@@ -132,7 +132,7 @@ __device__ __forceinline__ void AttendDecoding(const Context& context, typename 
   if constexpr (Heads::kTakes) {
     heads.Take(item);
     context.Sync();
-    context.TellInput();
+    if constexpr (kRoleOf<Context> == Role::kCompute) context.TellInput();
   }
   load_queries(item);
   bool is_there = true;
@@ -217,6 +217,22 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
   } else {
     attend(C(), HeadsInMemory<C>{q}, context.template Shared<DecodeShared<HeadsInMemory<C>>>().last);
   }
+}
+
+// In a launch of its own, of one token: `qkv` are its heads of queries, keys and values, one behind the other, and
+// `before` is what is done to each first, as RopeBefore (decode_heads.cuh).
+template <class C, class Context, class Before, class Terms = HeadTerms<false, false>>
+__device__ __forceinline__ void PagedAttentionDecodeOfHeads(
+    const Context& context, typename C::T* __restrict__ out, const typename C::T* qkv, const Before& before,
+    const CacheElement<C>* kv, const i32* __restrict__ pages, const i32* __restrict__ lens,
+    const i32* __restrict__ starts, float* partials, i32* counters, i64 sequences, i64 pages_per_sequence,
+    float scale_of_op, float softcap, const Terms& terms = {}, const StaticScales& static_scales = {}) {
+  using One = OneSequence<C>;
+  using Heads = HeadsOfRow<One, RowInMemory<typename C::T>, Before>;
+  auto& shared = context.template Shared<DecodeShared<Heads>>();
+  const Heads heads(RowInMemory<typename C::T>{qkv}, before, shared.heads);
+  AttendDecoding<One>(context, out, heads, shared.last, kv, pages, lens, starts, partials, counters, sequences,
+                      pages_per_sequence, scale_of_op, softcap, terms, static_scales);
 }
 
 // Of a task that takes a row: a warp brings what the task reads besides it nearer while the row is not there. The

@@ -118,7 +118,7 @@ TEST(PersistentRuns, AreNotChosenWhereTheyAreNoGain) {
     return absl::StrJoin(planned.code.lowering.programs(0).runs(), "\n");
   };
   EXPECT_THAT(reason_from(10'500), HasSubstr("launches, since they read 0.01 MB of weights each, on average, and"));
-  EXPECT_THAT(reason_from(10'000),
+  EXPECT_THAT(reason_from(5'000),
               testing::ContainsRegex("launches, since they are not most of the 13 tasks.*: tasks 1 to 6\n"));
   EXPECT_EQ(reason_from(0), "") << "where nothing was measured";
 }
@@ -193,6 +193,24 @@ TEST(PersistentRuns, AreChosenForTwoSequencesOfElements) {
                          "desc_act": false}})",
                      1),
               ElementsAre("sm_90a/main-1"));
+}
+
+// Where steps of one sequence are launches, attention turns heads itself, as it does in a run.
+TEST(JoinHeads, ComeWithAttentionOfOneSequence) {
+  constexpr char kNormsOfHeads[] = R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+      "num_attention_heads": 8, "head_dim": 128, "attention_bias": false})";
+  const auto kernels_of = [](const char* changes, StepForm steps, double bytes) {
+    std::string kernels;
+    Target target = *FindTarget("sm_90a");
+    target.persistent_bytes = bytes;
+    LoweringOf(changes, target, &kernels, steps);
+    return kernels;
+  };
+  constexpr char kJoined[] = "llmc::PagedAttentionDecodeOfHeads<Config>";
+  EXPECT_THAT(kernels_of(kNormsOfHeads, StepForm::kLaunches, 0), HasSubstr(kJoined));
+  EXPECT_THAT(kernels_of(kNormsOfHeads, StepForm::kAuto, 1e9), HasSubstr(kJoined));
+  EXPECT_THAT(kernels_of(kNormsOfHeads, StepForm::kAuto, 1), testing::Not(HasSubstr(kJoined))) << "a run";
+  EXPECT_THAT(kernels_of("{}", StepForm::kLaunches, 0), testing::Not(HasSubstr(kJoined))) << "the product turns heads";
 }
 
 // Of 160 layers no run has most of the tasks, but each goes on where the one before is full.

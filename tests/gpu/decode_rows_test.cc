@@ -149,21 +149,25 @@ constexpr char kHeadsOf128InF16[] = R"({"hidden_size": 512, "num_attention_heads
 constexpr char kWideOf16Bits[] = R"({"hidden_size": 2048, "intermediate_size": 5632, "num_attention_heads": 16,
     "head_dim": 128})";
 
-INSTANTIATE_TEST_SUITE_P(Models, DecodeRows,
-                         testing::Values(RowsCase{"12_with_heads_of_64", kHeadsOf64, 12},
-                                         RowsCase{"40_with_heads_of_64", kHeadsOf64, 40},
-                                         RowsCase{"32_with_heads_of_80", kHeadsOf80, 32},
-                                         RowsCase{"40_with_heads_of_80", kHeadsOf80, 40},
-                                         RowsCase{"12_with_heads_of_128_in_f16", kHeadsOf128InF16, 12},
-                                         RowsCase{"200_with_heads_of_128_in_f16", kHeadsOf128InF16, 200},
-                                         RowsCase{"2_of_16_bits", kWideOf16Bits, 2, "kTokens = 2;"},
-                                         RowsCase{"3_of_16_bits", kWideOf16Bits, 3, "kTokens = 4;"},
-                                         RowsCase{"3_in_one_launch", kHeadsOf128InF16, 3},
-                                         RowsCase{"4_of_16_bits", kHeadsOf128InF16, 4, "kTokens = 4;"},
-                                         RowsCase{"7_of_16_bits", kWideOf16Bits, 7, "StreamedGemmQkvRope<"},
-                                         RowsCase{"29_of_16_bits", kHeadsOf64, 29, "StreamedGemmSiluMul<"},
-                                         RowsCase{"60_of_16_bits", kHeadsOf128InF16, 60, "StreamedGemmAdd<"}),
-                         [](const auto& info) { return std::string(info.param.name); });
+// Alone, attention turns heads itself.
+constexpr char kNormsOfHeads[] = R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+    "num_attention_heads": 8, "head_dim": 128, "attention_bias": false})";
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, DecodeRows,
+    testing::Values(RowsCase{"12_with_heads_of_64", kHeadsOf64, 12}, RowsCase{"40_with_heads_of_64", kHeadsOf64, 40},
+                    RowsCase{"32_with_heads_of_80", kHeadsOf80, 32}, RowsCase{"40_with_heads_of_80", kHeadsOf80, 40},
+                    RowsCase{"12_with_heads_of_128_in_f16", kHeadsOf128InF16, 12},
+                    RowsCase{"200_with_heads_of_128_in_f16", kHeadsOf128InF16, 200},
+                    RowsCase{"2_of_16_bits", kWideOf16Bits, 2, "kTokens = 2;"},
+                    RowsCase{"3_of_16_bits", kWideOf16Bits, 3, "kTokens = 4;"},
+                    RowsCase{"3_in_one_launch", kHeadsOf128InF16, 3},
+                    RowsCase{"4_of_16_bits", kHeadsOf128InF16, 4, "kTokens = 4;"},
+                    RowsCase{"7_of_16_bits", kWideOf16Bits, 7, "StreamedGemmQkvRope<"},
+                    RowsCase{"9_behind_norms_of_heads", kNormsOfHeads, 9, "PagedAttentionDecodeOfHeads<"},
+                    RowsCase{"29_of_16_bits", kHeadsOf64, 29, "StreamedGemmSiluMul<"},
+                    RowsCase{"60_of_16_bits", kHeadsOf128InF16, 60, "StreamedGemmAdd<"}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace llmc
