@@ -123,8 +123,8 @@ step main(%x: f32[130, 512]) {
 )",
                                 "m.lir");
   ASSERT_TRUE(model.ok()) << model.status();
-  (*model)->data["w"] = RandomFloats(DType::kF32, {256, 512}, 1);
-  (*model)->data["b"] = RandomFloats(DType::kF32, {256}, 2);
+  (*model)->data["@w"] = RandomFloats(DType::kF32, {256, 512}, 1);
+  (*model)->data["@b"] = RandomFloats(DType::kF32, {256}, 2);
   const NamedTensors inputs = {{"x", RandomFloats(DType::kF32, {130, 512}, 3)}};
   const auto evaluator = Evaluator::Create(model->get());
   const std::vector<double> want = (*evaluator)->Run(*(*model)->steps.front(), inputs)->at("y").ToDoubles();
