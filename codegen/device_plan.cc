@@ -47,6 +47,12 @@ constexpr int64_t kDecodeBatches[] = {1, 2, 4, 8, 32, 64, 128, 256}, kMostDecode
 constexpr int64_t kMostRunSequences = 4, kMostAutoRunSequences = 2;
 constexpr double kTimesTheBytesOfSeveral = 3;
 
+bool HasCodes(const Step& step) {
+  return absl::c_any_of(step.block.nodes, [](const auto& node) {
+    return Is<Linear>(node.get()) && node->operands[1]->type.encoding != nullptr;
+  });
+}
+
 // Rows up to which products with encoded weights have kernels of their own, the fewest first; none where there are no
 // such products, or all are decoded to memory.
 std::set<int64_t> RowsOfCodes(const Step& step, const Target& target) {
@@ -283,8 +289,8 @@ class TargetPlanner {
     const Step& step = *lowered.step;
     ASSIGN_OR_RETURN(std::vector<StepUnit> units, SelectStep(step, scope, missing_));
     std::vector<KernelReport> reports = lowered.reports;
-    const std::string too_little = WhyNoRun(units, scope);
-    if (scope.decode == 1 && (!too_little.empty() || !RunsPersistently(scope))) {
+    const std::string why_no_run = WhyNoRun(step, units, scope);
+    if (scope.decode == 1 && (!why_no_run.empty() || !RunsPersistently(scope))) {
       JoinHeads(OutputsOf(step), &units, &reports);
     }
     ASSIGN_OR_RETURN(plan::Program program, PlanMemory(step, scope.bounds, units));
@@ -297,8 +303,8 @@ class TargetPlanner {
     }
     runs_.emplace(target_);
     ASSIGN_OR_RETURN(const std::vector<uint32_t> begins, AddTasks(*lowered.model, step, units, &program));
-    if (!too_little.empty()) {
-      report->add_runs(absl::StrCat("launches, since ", too_little));
+    if (!why_no_run.empty()) {
+      report->add_runs(absl::StrCat("tasks are launches, since ", why_no_run));
     } else if (RunsPersistently(scope)) {
       for (std::string& line : WriteRuns(step, scope, &program)) report->add_runs(std::move(line));
     }
@@ -363,27 +369,33 @@ class TargetPlanner {
     return is_chosen && scope.decode > 0 && scope.decode <= most && target_.bulk_copies;
   }
 
-  // Why the step of one sequence reads too little for runs, where nobody asked for them.
-  std::string WhyNoRun(const std::vector<StepUnit>& units, const ProgramScope& scope) const {
+  // Why the step of one sequence is launches, where nobody asked for either; "" if some of it is a run.
+  std::string WhyNoRun(const Step& step, const std::vector<StepUnit>& units, const ProgramScope& scope) const {
     if (options_.steps != StepForm::kAuto || scope.decode != 1 || !RunsPersistently(scope)) return "";
-    double sum = 0, count = 0;
+    PersistentRuns runs(target_);
+    if (sampling_.has_value()) runs.Add(sampling_->inputs.call, sampling_->inputs.kinds);
     for (const StepUnit& unit : units) {
       for (size_t i = 0; i < unit.calls.size(); ++i) {
-        const auto* call = std::get_if<KernelCall>(&unit.calls[i]);
-        if (call == nullptr || !call->task.has_value()) continue;  // it could be in no run
-        double bytes = 0;
-        ++count;
-        if (absl::SimpleAtod(CostOf(unit.nodes, unit.calls, i).weight_bytes(), &bytes)) sum += bytes;
+        runs.Add(unit.calls[i], {}, WeightBytes(CostOf(unit.nodes, unit.calls, i)));
       }
     }
-    return WhyTooLittle(sum / std::max(count, 1.0), target_.persistent_bytes);
+    for (const Output& output : step.outputs) runs.AddOutput(output.value);
+    for (size_t i = 0; sampling_.has_value() && i < sampling_->choice.size(); ++i) {
+      runs.Add(sampling_->choice[i].call, sampling_->choice[i].kinds);
+    }
+    return runs.WhyNone(target_.persistent_bytes);
+  }
+  // What depends on the sizes of a step, as rows of an embedding do, is little.
+  static double WeightBytes(const std::optional<plan::Cost>& cost) {
+    double bytes = 0;
+    return cost.has_value() && absl::SimpleAtod(cost->weight_bytes(), &bytes) ? bytes : 0;
   }
 
   // Returns what there is to say of them.
   std::vector<std::string> WriteRuns(const Step& step, const ProgramScope& scope, plan::Program* program) {
     if (options_.steps != StepForm::kAuto) return runs_->Write(/*least_weight_bytes=*/0, &writer_, program);
     if (scope.decode == 1) return runs_->Write(target_.persistent_bytes, &writer_, program);
-    if (!RowsOfCodes(step, target_).empty()) {
+    if (HasCodes(step)) {
       return {"launches, since weights are encoded, with which one launch is not faster for several sequences"};
     }
     return runs_->Write(kTimesTheBytesOfSeveral * target_.persistent_bytes, &writer_, program);
@@ -397,7 +409,7 @@ class TargetPlanner {
       const TaskWriter::TaskInfo info = {
           .label = label, .scratch = ScratchName(unit), .cost = CostOf(unit.nodes, unit.calls, i)};
       RETURN_IF_ERROR(writer_.Add(unit.calls[i], info, program));
-      if (runs_.has_value()) runs_->Add(unit.calls[i], {});
+      if (runs_.has_value()) runs_->Add(unit.calls[i], {}, WeightBytes(info.cost));
       if (!HasWholeSizes(program->tasks(program->tasks_size() - 1))) missing_->insert(TooLong(*unit.nodes.back()));
     }
     return absl::OkStatus();

@@ -23,7 +23,7 @@ struct DevicePlanOptions {
   // A small instance of each step is evaluated before and after it is lowered, which needs the contents of weights.
   bool check_numerics = false;
   StepForm steps = StepForm::kAuto;
-  bool tf32 = false;  // products of f32 that cuBLASLt computes round their factors to TF32
+  bool tf32 = false;  // products of f32 that cuBLASLt computes are of factors in TF32
 };
 
 struct DeviceCode {

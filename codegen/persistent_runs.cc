@@ -9,7 +9,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -179,54 +178,15 @@ std::optional<Draft> WithRows(std::vector<KernelCall> calls, size_t first, size_
   return draft;
 }
 
-// Tasks that can be one launch, as many as follow each other.
-struct Stretch {
-  size_t first = 0, end = 0;
-  Draft draft;
-  std::string misfit;  // why task `end` is in it no more
-
-  bool IsRun() const { return draft.products >= kLeastProducts; }
-};
-
-// Why `stretches`, each of which goes on where the one before was full, had better be launches, where nobody asked for
-// runs: nothing if they had not.
-std::string WhyLaunches(absl::Span<const Stretch> stretches, const plan::Program& program, double least_weight_bytes) {
-  if (least_weight_bytes == 0) return "";
-  const size_t first = stretches.front().first, end = stretches.back().end, count = end - first;
-  double sum = 0, bytes = 0;
-  for (size_t i = first; i < end; ++i) {
-    // What depends on the sizes of a step, as rows of an embedding do, is little.
-    if (absl::SimpleAtod(program.tasks(static_cast<int>(i)).cost().weight_bytes(), &bytes)) sum += bytes;
-  }
-  const std::string too_little = WhyTooLittle(sum / static_cast<double>(count), least_weight_bytes);
-  if (!too_little.empty()) return too_little;
-  if (2 * count < static_cast<size_t>(program.tasks_size())) {
-    return absl::StrCat("they are not most of the ", program.tasks_size(),
-                        " tasks, and runs begin and end with all blocks");
-  }
-  for (const Stretch& stretch : stretches) {
-    if (!stretch.IsRun()) continue;
-    const RunCall& run = *stretch.draft.arranged;
-    if (run.stages < kDeepRing) {
-      return absl::StrCat("there is room for ", run.stages, " stages, which run dry while blocks wait for each other");
-    }
-    if (run.math_warps > kMostWarps) {
-      return absl::StrCat("their products want ", run.math_warps,
-                          " warps, beside which attention has too few registers");
-    }
-  }
-  return "";
-}
-
 // Adds the run, and tells of it.
-std::string AddRun(const Stretch& stretch, TaskWriter* writer, plan::Program* program) {
-  RunCall run = *stretch.draft.arranged;
-  run.tasks = stretch.draft.tasks;
-  run.words = stretch.draft.words;
-  run.row_words = stretch.draft.row_words;
-  writer->AddRun(run, static_cast<uint32_t>(stretch.first), program);
-  return absl::StrCat("tasks ", stretch.first, " to ", stretch.end - 1, " are one launch, with a ring of ", run.stages,
-                      " stages of ", run.stage_bytes, " bytes; ", stretch.draft.rows,
+std::string AddRun(const Draft& draft, size_t first, TaskWriter* writer, plan::Program* program) {
+  RunCall run = *draft.arranged;
+  run.tasks = draft.tasks;
+  run.words = draft.words;
+  run.row_words = draft.row_words;
+  writer->AddRun(run, static_cast<uint32_t>(first), program);
+  return absl::StrCat("tasks ", first, " to ", first + draft.tasks.size() - 1, " are one launch, with a ring of ",
+                      run.stages, " stages of ", run.stage_bytes, " bytes; ", draft.rows,
                       " of them give what they make to the next as a row of numbers");
 }
 
@@ -255,30 +215,25 @@ class Reasons {
 
 }  // namespace
 
-std::string WhyTooLittle(double average_weight_bytes, double least) {
-  if (average_weight_bytes >= least) return "";
-  return absl::StrFormat("they read %.2f MB of weights each, on average, and one launch is faster from %.2f MB on",
-                         average_weight_bytes / 1e6, least / 1e6);
-}
+// Tasks that can be one launch, as many as follow each other.
+struct PersistentRuns::Stretch {
+  size_t first = 0, end = 0;
+  Draft draft;
+  std::string misfit;  // why task `end` is in it no more
 
-void PersistentRuns::Add(const DeviceCall& call, const std::vector<plan::Sampling>& kinds) {
-  Entry& entry = entries_.emplace_back();
-  entry.misfit = MisfitOf(call, kinds);
-  if (const auto* kernel = std::get_if<KernelCall>(&call)) {
-    entry.call = *kernel;
-  } else if (const auto* gemm = std::get_if<GemmCall>(&call)) {
-    for (const Value* read : {gemm->x, gemm->weight, gemm->bias, gemm->residual}) entry.AddRead(read);
-  } else {
-    entry.AddRead(std::get<CopyCall>(call).from);
+  bool IsRun() const { return draft.products >= kLeastProducts; }
+  // Those from number `i` on of which each goes on where the one before was full.
+  static absl::Span<Stretch> GroupFrom(size_t i, std::vector<Stretch>* all) {
+    size_t end = i + 1;
+    while (end < all->size() && (*all)[end - 1].draft.is_full) ++end;
+    return absl::MakeSpan(*all).subspan(i, end - i);
   }
-}
+};
 
-std::vector<std::string> PersistentRuns::Write(double least_weight_bytes, TaskWriter* writer,
-                                               plan::Program* program) const {
+std::vector<PersistentRuns::Stretch> PersistentRuns::Stretches() const {
   std::vector<KernelCall> calls;
   for (const Entry& entry : entries_) calls.push_back(entry.call);
   calls.push_back(outputs_.call);
-
   std::vector<Stretch> stretches;
   for (size_t first = 0; first < entries_.size(); first = std::max(stretches.back().end, first + 1)) {
     Stretch& stretch = stretches.emplace_back();
@@ -295,16 +250,75 @@ std::vector<std::string> PersistentRuns::Write(double least_weight_bytes, TaskWr
       stretch.draft = *std::move(with_rows);
     }
   }
+  return stretches;
+}
 
+// Why `stretches`, which are a group, had better be launches, where nobody asked for runs: nothing if they had not.
+std::string PersistentRuns::WhyLaunches(absl::Span<const Stretch> stretches, double least_weight_bytes) const {
+  if (least_weight_bytes == 0) return "";
+  const size_t first = stretches.front().first, end = stretches.back().end, count = end - first;
+  double sum = 0;
+  for (size_t i = first; i < end; ++i) sum += entries_[i].weight_bytes;
+  if (sum < least_weight_bytes * static_cast<double>(count)) {
+    return absl::StrFormat("they read %.2f MB of weights each, on average, and one launch is faster from %.2f MB on",
+                           sum / 1e6 / static_cast<double>(count), least_weight_bytes / 1e6);
+  }
+  if (2 * count < entries_.size()) {
+    return absl::StrCat("they are not most of the ", entries_.size(), " tasks, and runs begin and end with all blocks");
+  }
+  for (const Stretch& stretch : stretches) {
+    if (!stretch.IsRun()) continue;
+    const RunCall& run = *stretch.draft.arranged;
+    if (run.stages < kDeepRing) {
+      return absl::StrCat("there is room for ", run.stages, " stages, which run dry while blocks wait for each other");
+    }
+    if (run.math_warps > kMostWarps) {
+      return absl::StrCat("their products want ", run.math_warps,
+                          " warps, beside which attention has too few registers");
+    }
+  }
+  return "";
+}
+
+void PersistentRuns::Add(const DeviceCall& call, const std::vector<plan::Sampling>& kinds, double weight_bytes) {
+  Entry& entry = entries_.emplace_back();
+  entry.weight_bytes = weight_bytes;
+  entry.misfit = MisfitOf(call, kinds);
+  if (const auto* kernel = std::get_if<KernelCall>(&call)) {
+    entry.call = *kernel;
+  } else if (const auto* gemm = std::get_if<GemmCall>(&call)) {
+    for (const Value* read : {gemm->x, gemm->weight, gemm->bias, gemm->residual}) entry.AddRead(read);
+  } else {
+    entry.AddRead(std::get<CopyCall>(call).from);
+  }
+}
+
+std::string PersistentRuns::WhyNone(double least_weight_bytes) const {
+  std::vector<Stretch> stretches = Stretches();
+  std::string first_reason;
+  for (size_t i = 0; i < stretches.size();) {
+    const absl::Span<Stretch> group = Stretch::GroupFrom(i, &stretches);
+    i += group.size();
+    if (absl::c_none_of(group, [](const Stretch& stretch) { return stretch.IsRun(); })) continue;
+    const std::string why = WhyLaunches(group, least_weight_bytes);
+    if (why.empty()) return "";
+    if (first_reason.empty()) first_reason = why;
+  }
+  return first_reason.empty() ? "no products of which one could take what the other makes" : first_reason;
+}
+
+std::vector<std::string> PersistentRuns::Write(double least_weight_bytes, TaskWriter* writer,
+                                               plan::Program* program) const {
+  std::vector<Stretch> stretches = Stretches();
   std::vector<std::string> lines;
   Reasons reasons;
-  for (size_t i = 0, next = 0; i < stretches.size(); i = next) {
-    for (next = i + 1; next < stretches.size() && stretches[next - 1].draft.is_full;) ++next;
-    const absl::Span<Stretch> group = absl::MakeSpan(stretches).subspan(i, next - i);
-    const std::string why = WhyLaunches(group, *program, least_weight_bytes);
+  for (size_t i = 0; i < stretches.size();) {
+    const absl::Span<Stretch> group = Stretch::GroupFrom(i, &stretches);
+    i += group.size();
+    const std::string why = WhyLaunches(group, least_weight_bytes);
     for (Stretch& stretch : group) {
       if (stretch.IsRun() && why.empty()) {
-        lines.push_back(AddRun(stretch, writer, program));
+        lines.push_back(AddRun(stretch.draft, stretch.first, writer, program));
       } else if (stretch.IsRun()) {
         reasons.Add(absl::StrCat("launches, since ", why), absl::StrCat(stretch.first, " to ", stretch.end - 1));
       }

@@ -15,8 +15,9 @@
 
 namespace llmc {
 
-// Laid out as a HostTensor. Copies share the bytes, which may be let go of on any thread, also when the plan that made
-// them is gone.
+// Laid out as a HostTensor. Copies share the bytes, which must not be written, and may be let go of on any thread, also
+// when the plan that made them is gone: when kernels of others that read them are done, since a later run may write to
+// the same memory.
 struct DeviceTensor {
   DType type = DType::kF32;
   std::vector<int64_t> shape = {0};

@@ -9,9 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "runtime/device/device.h"
 
 namespace llmc {
 namespace {
@@ -57,7 +59,12 @@ absl::StatusOr<DLManagedTensor*> Lend(DType type, const std::vector<int64_t>& sh
     tensor.shape = lent->shape.data();
     tensor.strides = nullptr;  // row-major, in one piece
     lent->managed.manager_ctx = lent.get();
-    lent->managed.deleter = [](DLManagedTensor* self) { delete static_cast<Lent*>(self->manager_ctx); };
+    lent->managed.deleter = [](DLManagedTensor* self) {
+      // Who reads it may have let go of it when its kernels were given to some stream, before they ran.
+      const DLDevice& device = self->dl_tensor.device;
+      if (device.device_type == kDLCUDA) WaitForDevice(device.device_id);
+      delete static_cast<Lent*>(self->manager_ctx);
+    };
     return &lent.release()->managed;
   }
   return absl::UnimplementedError(absl::StrCat("DLPack has no type for elements of ", DTypeName(type)));
@@ -77,8 +84,8 @@ bool IsOnePiece(const std::vector<int64_t>& shape, const int64_t* strides) {
   if (strides == nullptr) return true;
   int64_t inner = 1;
   bool is_one_piece = true;
+  if (absl::c_linear_search(shape, 0)) return true;
   for (size_t i = shape.size(); i-- > 0;) {
-    if (shape[i] == 0) return true;
     is_one_piece = is_one_piece && (shape[i] == 1 || strides[i] == inner);
     if (__builtin_mul_overflow(inner, shape[i], &inner)) return false;
   }

@@ -1,5 +1,6 @@
 // Tensors of other libraries, in host memory or on a GPU, without a copy: DLPack (https://dmlc.github.io/dlpack), whose
-// DLManagedTensor is what PyTorch, JAX, CuPy and others make and take.
+// DLManagedTensor (that of versions before 1, which later libraries take, too) is what PyTorch, JAX, CuPy and others
+// make and take.
 //
 //   absl::StatusOr<llmc::AnyTensor> ids = llmc::FromDlpack(managed);   // `managed` is the tensor's from now on
 //   auto outputs = (*plan)->RunOnDevice({{"input_ids", *ids}});
@@ -13,7 +14,8 @@ struct DLManagedTensor;  // <dlpack/dlpack.h>
 
 namespace llmc {
 
-// Shares the bytes until the caller, or whom the caller gives it to, calls the result's deleter, on any thread.
+// Shares the bytes, which must not be written, until the caller, or whom the caller gives it to, calls the result's
+// deleter, on any thread; of a GPU that waits until all that was given to the GPU is done.
 // InvalidArgument: Check() fails. Unimplemented: its type is f8 or an integer of 4 bits.
 absl::StatusOr<DLManagedTensor*> ToDlpack(const HostTensor& tensor);
 absl::StatusOr<DLManagedTensor*> ToDlpack(const DeviceTensor& tensor);

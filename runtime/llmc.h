@@ -90,9 +90,10 @@ class LoadedPlan {
   absl::StatusOr<NamedHostTensors> Run(const NamedHostTensors& inputs);
 
   // Of such a model on a GPU, whose tensors need not come through the host. Inputs of either kind, which must be
-  // written; outputs stay on the GPU, whole when it returns, in memory that nothing writes to while anybody has them.
-  // They can be inputs of the next run, of this plan or another, and other libraries can have them (runtime/dlpack.h).
-  // InvalidArgument: the model runs on the host, or an input lies on another GPU. Unimplemented: a paged cache.
+  // written; outputs stay on the GPU, whole when it returns, in memory that nothing writes to while anybody has them
+  // (up to 256 MiB of it are kept for later runs). They can be inputs of the next run, of this plan or another, and
+  // other libraries can have them (runtime/dlpack.h). InvalidArgument: the model runs on the host, or an input lies on
+  // another GPU. Unimplemented: a paged cache.
   absl::StatusOr<NamedDeviceTensors> RunOnDevice(const NamedAnyTensors& inputs);
   // Copies, whole when they return. Errors as of RunOnDevice.
   absl::StatusOr<DeviceTensor> ToDevice(const HostTensor& tensor);

@@ -147,7 +147,7 @@ void AddCompile(CLI::App& app, Command* chosen) {
       RequireUsage(absl::InvalidArgumentError("--require=gpu and --target=host contradict each other"));
     }
     if (options->request.device.tf32 && options->request.plan.targets.empty()) {
-      RequireUsage(absl::InvalidArgumentError("--tf32 is of GPUs: the host's products in f32 are exact"));
+      RequireUsage(absl::InvalidArgumentError("--tf32 is of GPUs: on the host factors in f32 keep all of their bits"));
     }
     options->source.output = options->request.plan.output;
     *chosen = [options] { return Run(*options); };

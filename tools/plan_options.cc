@@ -204,15 +204,15 @@ void AddDeviceOptions(CLI::App* command, DevicePlanOptions* options) {
       ->add_option_function<std::string>(
           "--steps", [options](const std::string& form) { options->steps = kForms.at(form); },
           "how decode steps of up to 4 sequences run on the GPU: launches (one for each task), persistent (many tasks "
-          "in one launch that stays on all multiprocessors, where they can be) or auto (if not given: of one sequence, "
-          "and of two with weights in 16 bits, persistent on sm_90a by rules that were measured on an H100 and an "
-          "H200, "
-          "where it is mostly faster; `llmc explain PLAN` says which tasks, and why not others)")
+          "in one launch that stays on all multiprocessors, where they can be) or auto (if not given: of one sequence "
+          "persistent on sm_90a by rules that were measured on an H100, and with fewer models on an H200, and of two "
+          "with weights in 16 bits by such of an H200, where it is mostly faster; `llmc explain PLAN` says which "
+          "tasks, "
+          "and why not others)")
       ->check(CLI::IsMember({"launches", "persistent", "auto"}));
-  command->add_flag(
-      "--tf32", options->tf32,
-      "of products in f32 that cuBLASLt computes: round the factors to TF32, which has 10 bits of mantissa, "
-      "for tensor cores; if not given they are exact");
+  command->add_flag("--tf32", options->tf32,
+                    "of products in f32 that cuBLASLt computes: factors in TF32, which has 10 bits of mantissa, for "
+                    "tensor cores; if not given factors keep all of their bits. It changes nothing in other types");
 }
 
 void AddBoundOption(CLI::App* command, ModelSource* source) {

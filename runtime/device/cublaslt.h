@@ -37,7 +37,7 @@ class MatrixProducts {
     bool gelu_tanh = false;
     // Of factors of f8, which a single product of a transposed weight takes, with n and k multiples of 16.
     enum class Scales : uint8_t { kNone, kOfAll, kOfRows } scales = Scales::kNone;
-    bool tf32 = false;                               // of factors of f32: they are rounded to TF32 first
+    bool tf32 = false;                               // of factors of f32: they become TF32 first
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   struct Operands {

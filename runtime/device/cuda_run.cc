@@ -76,6 +76,7 @@ absl::Status CudaRun::AllocateStates(const StepDims& dims) {
   }
   if (all_bytes == state_bytes_) return absl::OkStatus();  // they keep their contents
   runs_->Clear();
+  device_memory_->Release();
   state_bytes_.clear();
   for (const int64_t bytes : all_bytes) {
     ASSIGN_OR_RETURN(DeviceMemory memory, model_->device()->Allocate(bytes));
@@ -102,6 +103,7 @@ absl::StatusOr<std::vector<DeviceRange>> CudaRun::PlaceBuffers(const plan::Progr
   const int64_t arena_bytes = AssignOffsets(&ranges);
   if (arena_bytes > arena_.bytes()) {
     runs_->Clear();
+    device_memory_->Release();
     arena_ = DeviceMemory();
     ASSIGN_OR_RETURN(DeviceMemory memory, model_->device()->Allocate(arena_bytes));
     arena_ = std::move(memory);
@@ -270,6 +272,7 @@ absl::Status CudaRun::Enqueue(const GivenInputs& inputs, TakeOutput take) {
     const GivenInput& input = inputs.at(spec.name());
     ASSIGN_OR_RETURN(const DeviceRange to, PlaceOf(*prepared, absl::StrCat("%", spec.name())));
     RETURN_IF_ERROR(CheckRoom(absl::StrCat("the input ", spec.name()), input.bytes, to.bytes));
+    if (input.bytes == 0) continue;
     RETURN_IF_ERROR(input.host != nullptr ? device->CopyToDevice(to.data, input.host, input.bytes)
                                           : device->CopyOnDevice(to.data, input.device, input.bytes));
   }

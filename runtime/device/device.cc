@@ -26,6 +26,7 @@ struct CudaDriver {
   int (*cuDevicePrimaryCtxRetain)(void**, int);
   int (*cuDevicePrimaryCtxRelease_v2)(int);
   int (*cuCtxSetCurrent)(void*);
+  int (*cuCtxSynchronize)();
   int (*cuCtxPushCurrent_v2)(void*);
   int (*cuCtxPopCurrent_v2)(void**);
   int (*cuMemGetInfo_v2)(size_t*, size_t*);
@@ -134,6 +135,7 @@ absl::StatusOr<CudaDriver> OpenDriver() {
   find("cuDevicePrimaryCtxRetain", &d.cuDevicePrimaryCtxRetain);
   find("cuDevicePrimaryCtxRelease_v2", &d.cuDevicePrimaryCtxRelease_v2);
   find("cuCtxSetCurrent", &d.cuCtxSetCurrent);
+  find("cuCtxSynchronize", &d.cuCtxSynchronize);
   find("cuCtxPushCurrent_v2", &d.cuCtxPushCurrent_v2);
   find("cuCtxPopCurrent_v2", &d.cuCtxPopCurrent_v2);
   find("cuMemGetInfo_v2", &d.cuMemGetInfo_v2);
@@ -246,6 +248,20 @@ absl::Status NeedsDevice(const absl::Status& status) {
   return absl::NotFoundError(absl::StrCat(status.message(), "; run with --device=host"));
 }
 
+void WaitForDevice(int index) {
+  const absl::StatusOr<const CudaDriver*> driver = Driver();
+  if (!driver.ok() || (*driver)->cuInit(0) != 0) return;
+  void *context = nullptr, *before = nullptr;
+  int handle = 0;
+  if ((*driver)->cuDeviceGet(&handle, index) != 0) return;
+  if ((*driver)->cuDevicePrimaryCtxRetain(&context, handle) != 0) return;
+  if ((*driver)->cuCtxPushCurrent_v2(context) == 0) {
+    (*driver)->cuCtxSynchronize();
+    (*driver)->cuCtxPopCurrent_v2(&before);
+  }
+  (*driver)->cuDevicePrimaryCtxRelease_v2(handle);
+}
+
 absl::StatusOr<DeviceInfo> DescribeDevice(int index) {
   ASSIGN_OR_RETURN(const CudaDriver* driver, Driver());
   const CudaDriver& d = *driver;
@@ -347,13 +363,13 @@ absl::StatusOr<std::shared_ptr<char>> Device::Shared(absl::FunctionRef<int(void*
   void* data = nullptr;
   const int result = allocate(&data);
   if (result != 0) driver_->cuDevicePrimaryCtxRelease_v2(index_);
-  if (result == kErrorOutOfMemory) return absl::ResourceExhaustedError(absl::StrCat(name_, ": no room to ", what));
   RETURN_IF_ERROR(Check(result, what));
   const auto give_back = [driver = driver_, index = index_, context, free](char* memory) {
     void* before = nullptr;
-    driver->cuCtxPushCurrent_v2(context);
-    free(driver, memory);
-    driver->cuCtxPopCurrent_v2(&before);
+    if (driver->cuCtxPushCurrent_v2(context) == 0) {
+      free(driver, memory);
+      driver->cuCtxPopCurrent_v2(&before);
+    }
     driver->cuDevicePrimaryCtxRelease_v2(index);
   };
   return std::shared_ptr<char>(static_cast<char*>(data), give_back);

@@ -64,6 +64,9 @@ class PinnedMemory {
 
 class Device;
 
+// Waits until all streams of this process are done with what they were given on GPU `index`; at once, if there is none.
+void WaitForDevice(int index);
+
 // Copies to the device beside its stream, for a thread of its own: use and destroy it on the thread that made it.
 class DeviceUpload {
  public:

@@ -30,9 +30,13 @@ class OutputMemory {
     for (const Block& block : blocks_) {
       if (block.bytes == size && IsFree(block)) return block.memory;
     }
-    if (Total() + size > most_) std::erase_if(blocks_, IsFree);
+    if (Total() + size > most_) Release();
     if (Total() + size > most_) return nullptr;
     absl::StatusOr<std::shared_ptr<char>> memory = device_->AllocateShared(size);
+    if (!memory.ok()) {
+      Release();
+      memory = device_->AllocateShared(size);
+    }
     if (!memory.ok()) return nullptr;
     blocks_.push_back({*memory, size});
     return *memory;
@@ -45,6 +49,9 @@ class OutputMemory {
     return size;
   }
   static constexpr int64_t kLeastBytes = 4096;
+
+  // Gives back what nobody has.
+  void Release() { std::erase_if(blocks_, IsFree); }
 
   size_t num_blocks() const { return blocks_.size(); }
 

@@ -96,7 +96,7 @@ absl::Status ApplyRules(const plan::Program& program, const GivenInputs& inputs,
     };
     const absl::StatusOr<int64_t> size =
         rule.input().empty() ? EvaluateSize(rule.size(), *dims) : ElementOf(inputs, rule, read);
-    if (!size.ok()) return wrong(size.status().message());
+    if (!size.ok()) return absl::Status(size.status().code(), wrong(size.status().message()).message());
     if (!rule.expected().empty()) {
       const absl::StatusOr<int64_t> expected = EvaluateSize(rule.expected(), *dims);
       if (!expected.ok()) return wrong(expected.status().message());

@@ -83,6 +83,7 @@ TEST_F(RunSizes, ElementsOfInputsOnTheDeviceAreRead) {
   EXPECT_EQ(reads_, 1) << "x only gives its shape";
   read_status_ = absl::InternalError("gone");
   EXPECT_THAT(Error(), HasSubstr("gone\n  at: %y = slice %x"));
+  EXPECT_EQ(Sizes().status().code(), absl::StatusCode::kInternal) << "it is not the caller's fault";
 }
 
 TEST_F(RunSizes, ThatCannotBeAreRefused) {
