@@ -260,7 +260,7 @@ absl::StatusOr<DeviceArgument> DeviceModel::MakeArgument(const plan::Arg& arg,
   }
   if (arg.has_tiles()) {
     argument.kind = DeviceArgument::Kind::kTiles;
-    if (!arg.tiles().rows().empty()) {
+    if (!arg.tiles().all_rows()) {
       ASSIGN_OR_RETURN(argument.dim, DimExpression::Parse(arg.tiles().rows()));
     }
     argument.row_bytes = static_cast<int64_t>(arg.tiles().row_bytes());
