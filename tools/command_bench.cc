@@ -28,6 +28,7 @@
 #include "tools/bench_prefix.h"
 #include "tools/bench_profile.h"
 #include "tools/bench_report.h"
+#include "tools/bench_requests.h"
 #include "tools/bench_runs.h"
 #include "tools/bench_steps.h"
 #include "tools/bench_tensors.h"
@@ -75,6 +76,7 @@ struct Options {
   ModelSource source = {.device = "cuda"};
   InputOptions inputs;
   std::vector<int64_t> batches = {1, 8, 32, 128, 256}, contexts = {128, 4096, 32768}, prompts = {512, 2048, 8192};
+  std::vector<int64_t> requests;  // how many, of how many tokens, for how many
   std::string output, trace;
   bool profile = false, json = false, trace_kernels = false, prefix_cache = false;
   double sustain = 2;  // seconds
@@ -129,6 +131,7 @@ class Bench {
   absl::Status TimeEngine();
   absl::Status TimePrompt(LoadedPlan* plan, int64_t prompt);
   absl::Status TimePrefixes(LoadedPlan* plan);
+  absl::Status TimeFullBatch(LoadedPlan* plan);
   absl::Status Profile(BenchModel* model, const BenchStep& step, const BenchInputs& inputs,
                        absl::FunctionRef<absl::Status()> run, const std::string& title, Json* json);
   std::vector<int64_t> Caches() const;
@@ -400,7 +403,19 @@ absl::Status Bench::TimeEngine() {
   for (const int64_t prompt : options_.prompts) {
     RETURN_IF_ERROR(TimePrompt(plan.get(), prompt));
   }
+  if (!options_.requests.empty()) RETURN_IF_ERROR(TimeFullBatch(plan.get()));
   return options_.prefix_cache ? TimePrefixes(plan.get()) : absl::OkStatus();
+}
+
+absl::Status Bench::TimeFullBatch(LoadedPlan* plan) {
+  progress_->Stage("requests at once");
+  ASSIGN_OR_RETURN(Executor * executor, plan->executor());
+  const RequestsLoad load{
+      .requests = options_.requests[0], .prompt = options_.requests[1], .answer = options_.requests[2]};
+  const absl::StatusOr<Json> entry = TimeRequests(executor, load);
+  if (!entry.ok()) return Skip("requests", {{"requests", load.requests}}, entry.status());
+  Print("\n%s", RequestsText(*entry));
+  return Report("requests", *entry);
 }
 
 absl::Status Bench::TimePrefixes(LoadedPlan* plan) {
@@ -482,6 +497,12 @@ void AddBench(CLI::App& app, Command* chosen) {
   command->add_flag("--profile", options->profile, "a table of the kernels of each step, and of what is between them");
   command->add_flag("--prefix-cache", options->prefix_cache,
                     "also time 64 prompts of 2,048 tokens that share 90 % of them, with the prefix cache and without");
+  command
+      ->add_option("--requests", options->requests,
+                   "also time a full batch: so many requests at once, of so many tokens, for so many: 256,1024,256")
+      ->delimiter(',')
+      ->expected(3)
+      ->check(CLI::PositiveNumber);
   command->add_flag("--json", options->json, "the report as JSON");
   AddTraceOptions(command, &options->trace, &options->trace_kernels);
   command->add_option("--output", options->output, "a file for the report as JSON");

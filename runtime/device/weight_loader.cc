@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/status_macros.h"
@@ -16,7 +16,7 @@ namespace llmc {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;   // pinned; each thread has two
-constexpr size_t kBlockBytes = size_t{128} << 10;  // read twice while it is in the cache: to hash and to copy
+constexpr size_t kBlockBytes = size_t{128} << 10;  // hashed while what was read is in the cache
 
 // Some bytes of a region and where they go.
 struct Range {
@@ -110,16 +110,12 @@ class Loader {
   }
 
   absl::Status LoadPart(const Region& region, size_t begin, size_t end, DeviceUpload* upload, plan::PieceHash* hash) {
-    char* buffer = nullptr;
-    if (IsRead(region, begin, end)) {
-      ASSIGN_OR_RETURN(char* next, upload->NextBuffer());
-      buffer = next;
-    }
-    const char* bytes = region.source->bytes.data();
+    if (!verify_ && !IsRead(region, begin, end)) return absl::OkStatus();
+    ASSIGN_OR_RETURN(char* const buffer, upload->NextBuffer());
     for (size_t at = begin; at < end; at += kBlockBytes) {
       const size_t size = std::min(kBlockBytes, end - at);
-      if (verify_) hash->Update(bytes + at, size);
-      if (buffer != nullptr) std::memcpy(buffer + (at - begin), bytes + at, size);
+      RETURN_IF_ERROR(plan_.ReadRegion(*region.source, at, at + size, buffer + (at - begin)));
+      if (verify_) hash->Update(buffer + (at - begin), size);
     }
     for (const Range& range : region.ranges) {
       const size_t from = std::max(range.begin, begin), until = std::min(range.end, end);
@@ -149,6 +145,22 @@ class Loader {
 
 absl::Status CopyWeights(const Plan& plan, absl::Span<const WeightCopy> copies, bool verify, Device* device) {
   return Loader(plan, verify, device).Run(copies);
+}
+
+WeightCopying::WeightCopying(const Plan& plan, std::vector<WeightCopy> copies, bool verify, Device* device) {
+  const auto copy = [this, &plan, copies = std::move(copies), verify, device] {
+    status_ = CopyWeights(plan, copies, verify, device);
+  };
+  try {
+    thread_ = std::thread(copy);
+  } catch (const std::system_error&) {
+    copy();  // no more threads
+  }
+}
+
+absl::Status WeightCopying::Wait() {
+  if (thread_.joinable()) thread_.join();
+  return status_;
 }
 
 }  // namespace llmc
