@@ -14,7 +14,7 @@ struct RequestsLoad {
   int64_t requests = 0;
   int64_t prompt = 0;  // random tokens of each
   int64_t answer = 0;  // tokens of each, greedy
-  int runs = 2;        // after one that is not counted; the fastest is told
+  int runs = 1;        // after one that is not counted; the fastest is told
 };
 
 // Runs the load without the prefix cache: an entry with the load, seconds, answers' tokens a second, and of the run's

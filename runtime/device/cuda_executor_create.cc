@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -38,6 +40,7 @@ absl::StatusOr<std::unique_ptr<CudaExecutor>> CudaExecutor::Create(const Plan* p
   if (status.ok()) status = executor->AllocateSampling();
   if (status.ok()) status = executor->AllocateStates(options);
   if (status.ok()) status = executor->BuildPrograms();
+  if (status.ok() && !waits) status = executor->WarmUpProducts();
   if (status.ok() && !waits) status = executor->model_->FinishLoading();
   if (status.ok() && options.capture_at_start) status = executor->CaptureAll();
   if (!status.ok()) return status;
@@ -258,6 +261,26 @@ absl::Status CudaExecutor::BuildPrograms() {
     programs_.push_back({.code = std::move(code), .logits = places["logits"].data});
   }
   return absl::OkStatus();
+}
+
+// The first products of a process wait for cuBLASLt to load what they run, a tenth of a second: those of a step, once
+// each, while the weights are on their way. What they give is dropped.
+absl::Status CudaExecutor::WarmUpProducts() {
+  if (!use_graphs_) return absl::OkStatus();  // each task is watched
+  const TraceSpan span(model_->device()->trace(), "warm up products");
+  const auto multiplies = [](const DeviceTask& task) { return task.task->has_gemm(); };
+  const auto program = std::find_if(programs_.begin(), programs_.end(), [&](const Program& each) {
+    return std::any_of(each.code.tasks.begin(), each.code.tasks.end(), multiplies);
+  });
+  if (program == programs_.end()) return absl::OkStatus();
+  const StepDims dims = BoundsOf(*program->code.plan);
+  std::set<std::string> done;
+  for (const DeviceTask& task : program->code.tasks) {
+    if (!multiplies(task) || !done.insert(task.task->gemm().SerializeAsString()).second) continue;
+    RETURN_IF_ERROR(model_->Enqueue(task, dims));
+  }
+  RETURN_IF_ERROR(model_->device()->Synchronize());
+  return model_->device()->FillBytes(arena_.data(), 0xff, arena_.bytes());
 }
 
 absl::Status CudaExecutor::CaptureAll() {

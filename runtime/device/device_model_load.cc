@@ -20,7 +20,11 @@ absl::StatusOr<std::unique_ptr<DeviceModel>> DeviceModel::BeginLoading(const Pla
                                                                        const DeviceModelOptions& options) {
   RETURN_IF_ERROR(CheckHasDeviceCode(*plan));
   RETURN_IF_ERROR(CheckMemoryFraction(options.memory_fraction));
-  const absl::StatusOr<DeviceInfo> info = DescribeDevice(options.device);
+  absl::StatusOr<DeviceInfo> info;
+  {
+    const TraceSpan span(options.trace, "find the GPU");
+    info = DescribeDevice(options.device);
+  }
   if (!info.ok()) return NeedsDevice(info.status());
   ASSIGN_OR_RETURN(const KernelChoice choice, ChooseKernels(*plan, *info));
   auto model = std::unique_ptr<DeviceModel>(new DeviceModel());

@@ -36,7 +36,7 @@ class MappedFileTest : public testing::Test {
 TEST_F(MappedFileTest, ThreadsReadPartsSideBySide) {
   std::string read(bytes_.size(), '\0');
   std::vector<std::thread> threads;
-  constexpr size_t kPart = 100'000;
+  static constexpr size_t kPart = 100'000;
   for (size_t begin = 0; begin < bytes_.size(); begin += kPart) {
     threads.emplace_back([this, begin, &read] {
       const size_t count = std::min(kPart, bytes_.size() - begin);
