@@ -18,6 +18,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int kPromptRuns = 3;
+constexpr int64_t kPromptTokens = 65;
+
+double SecondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
 struct RequestsPhase {
   double seconds = 0;
   std::vector<double> steps;
@@ -68,7 +75,7 @@ struct RequestsRun {
       phase.Add(std::chrono::duration<double>(now - last).count());
       last = now;
     }
-    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    seconds = SecondsSince(begin);
     preemptions = engine->stats().preemptions;
     return status;
   }
@@ -79,6 +86,45 @@ Json RequestsPhaseJson(RequestsPhase* phase) {
 }
 
 }  // namespace
+
+absl::StatusOr<Json> TimeOnePrompt(LoadedPlan* plan, int64_t prompt) {
+  ASSIGN_OR_RETURN(Executor * executor, plan->executor());
+  const ExecutorLimits& limits = executor->limits();
+  if (prompt + kPromptTokens > MaxCachedTokens(limits)) {
+    return absl::ResourceExhaustedError("the prompt and what is generated do not fit");
+  }
+  std::vector<double> first_token, per_token;
+  for (int run = 0; run < kPromptRuns; ++run) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
+                     plan->NewEngine({.max_tokens_per_step = limits.max_step_tokens, .max_sequences = 1}));
+    Request request{.max_new_tokens = kPromptTokens, .ignore_eos = true};
+    for (int64_t i = 0; i < prompt; ++i) {
+      request.prompt_ids.push_back(static_cast<int32_t>((i * 7919 + run) % limits.vocab_size));
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    auto first = begin;
+    Completion completion;
+    const auto id = engine->AddRequest(std::move(request), [&](const TokenEvent& event) {
+      if (completion.tokens.empty()) first = std::chrono::steady_clock::now();
+      completion.Add(event);
+    });
+    if (!id.ok()) return id.status();
+    RETURN_IF_ERROR(engine->RunUntilIdle());
+    if (!completion.status.ok()) return completion.status;
+    first_token.push_back(std::chrono::duration<double>(first - begin).count());
+    per_token.push_back(SecondsSince(first) / static_cast<double>(kPromptTokens - 1));
+  }
+  return Json{{"prompt", prompt},
+              {"first_token_ms", *std::min_element(first_token.begin() + 1, first_token.end()) * 1e3},
+              {"first_time_ms", first_token[0] * 1e3},
+              {"token_us", *std::min_element(per_token.begin() + 1, per_token.end()) * 1e6}};
+}
+
+std::string OnePromptText(const Json& entry) {
+  return absl::StrFormat("%8d %15.2f ms %15.2f ms %15.1f us\n", entry["prompt"].get<int64_t>(),
+                         entry["first_token_ms"].get<double>(), entry["first_time_ms"].get<double>(),
+                         entry["token_us"].get<double>());
+}
 
 absl::StatusOr<Json> TimeRequests(Executor* executor, const RequestsLoad& load) {
   const ExecutorLimits& limits = executor->limits();

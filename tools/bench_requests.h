@@ -1,4 +1,4 @@
-// A full batch: requests that come all at once, through the engine, to their last token.
+// Requests through the engine: one alone, and a full batch, which come all at once, to their last token.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,14 @@
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 #include "runtime/engine/executor.h"
+#include "runtime/llmc.h"
 
 namespace llmc {
+
+// One prompt and some tokens after it, several times: milliseconds to the first token, the first time and the fastest
+// later, and microseconds of each token then. ResourceExhausted: they do not fit.
+absl::StatusOr<nlohmann::ordered_json> TimeOnePrompt(LoadedPlan* plan, int64_t prompt);
+std::string OnePromptText(const nlohmann::ordered_json& entry);
 
 struct RequestsLoad {
   int64_t requests = 0;

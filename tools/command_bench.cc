@@ -84,9 +84,6 @@ struct Options {
   StepForm steps = StepForm::kAuto;
 };
 
-constexpr int kEngineRuns = 3;
-constexpr int64_t kEngineTokens = 65;
-
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 absl::Status Compile(const ModelSource& source, TuneOptions tune, StepForm steps, const Target& target,
@@ -430,41 +427,10 @@ absl::Status Bench::TimePrefixes(LoadedPlan* plan) {
 
 absl::Status Bench::TimePrompt(LoadedPlan* plan, int64_t prompt) {
   progress_->Stage(absl::StrCat("first token after ", prompt));
-  ASSIGN_OR_RETURN(Executor * executor, plan->executor());
-  const ExecutorLimits& limits = executor->limits();
-  Json json = {{"prompt", prompt}};
-  if (prompt + kEngineTokens > MaxCachedTokens(limits)) {
-    return Skip("engine", json, absl::ResourceExhaustedError("the prompt and what is generated do not fit"));
-  }
-  std::vector<double> first_token, per_token;
-  for (int run = 0; run < kEngineRuns; ++run) {
-    auto engine = plan->NewEngine({.max_tokens_per_step = limits.max_step_tokens, .max_sequences = 1});
-    if (!engine.ok()) return engine.status();
-    Request request;
-    for (int64_t i = 0; i < prompt; ++i) {
-      request.prompt_ids.push_back(static_cast<int32_t>((i * 7919 + run) % limits.vocab_size));
-    }
-    request.max_new_tokens = kEngineTokens;
-    request.ignore_eos = true;
-    Clock::time_point begin = Clock::now(), first = begin;
-    Completion completion;
-    const auto id = (*engine)->AddRequest(request, [&](const TokenEvent& event) {
-      if (completion.tokens.empty()) first = Clock::now();
-      completion.Add(event);
-    });
-    if (!id.ok()) return id.status();
-    RETURN_IF_ERROR((*engine)->RunUntilIdle());
-    if (!completion.status.ok()) return completion.status;
-    first_token.push_back(std::chrono::duration<double>(first - begin).count());
-    per_token.push_back(SecondsSince(first) / static_cast<double>(kEngineTokens - 1));
-  }
-  const double warm = *std::min_element(first_token.begin() + 1, first_token.end());
-  json.update({{"first_token_ms", warm * 1e3},
-               {"first_time_ms", first_token[0] * 1e3},
-               {"token_us", *std::min_element(per_token.begin() + 1, per_token.end()) * 1e6}});
-  Print("%8d %15.2f ms %15.2f ms %15.1f us\n", prompt, warm * 1e3, first_token[0] * 1e3,
-        *std::min_element(per_token.begin() + 1, per_token.end()) * 1e6);
-  return Report("engine", json);
+  const absl::StatusOr<Json> entry = TimeOnePrompt(plan, prompt);
+  if (!entry.ok()) return Skip("engine", {{"prompt", prompt}}, entry.status());
+  Print("%s", OnePromptText(*entry));
+  return Report("engine", *entry);
 }
 
 }  // namespace
