@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kPromptRuns = 3;
 constexpr int64_t kPromptTokens = 65;
 
-double SecondsSince(std::chrono::steady_clock::time_point begin) {
+double SecondsAfter(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
@@ -75,7 +75,7 @@ struct RequestsRun {
       phase.Add(std::chrono::duration<double>(now - last).count());
       last = now;
     }
-    seconds = SecondsSince(begin);
+    seconds = SecondsAfter(begin);
     preemptions = engine->stats().preemptions;
     return status;
   }
@@ -112,7 +112,7 @@ absl::StatusOr<Json> TimeOnePrompt(LoadedPlan* plan, int64_t prompt) {
     RETURN_IF_ERROR(engine->RunUntilIdle());
     if (!completion.status.ok()) return completion.status;
     first_token.push_back(std::chrono::duration<double>(first - begin).count());
-    per_token.push_back(SecondsSince(first) / static_cast<double>(kPromptTokens - 1));
+    per_token.push_back(SecondsAfter(first) / static_cast<double>(kPromptTokens - 1));
   }
   return Json{{"prompt", prompt},
               {"first_token_ms", *std::min_element(first_token.begin() + 1, first_token.end()) * 1e3},
