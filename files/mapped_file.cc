@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
@@ -43,7 +44,7 @@ int OpenCanonical(const std::string& path) {
 absl::StatusOr<MappedFile> MapCanonical(const std::string& canonical, const std::string& path) {
   const int fd = OpenCanonical(canonical);
   if (fd < 0) return SystemError(path, "cannot open the file");
-  const auto close_fd = absl::MakeCleanup([fd] { close(fd); });
+  auto close_fd = absl::MakeCleanup([fd] { close(fd); });
   struct stat info;
   if (fstat(fd, &info) != 0) return SystemError(path, "cannot read the file's attributes");
   if (!S_ISREG(info.st_mode)) {
@@ -60,14 +61,33 @@ absl::StatusOr<MappedFile> MapCanonical(const std::string& canonical, const std:
   void* map = mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, fd, 0);
   if (map == MAP_FAILED) return SystemError(path, "cannot map the file");
   AddMap(static_cast<const char*>(map), static_cast<size_t>(file.size));
-  file.data = std::shared_ptr<const char>(static_cast<const char*>(map), [size = file.size](const char* data) {
+  file.descriptor = fd;
+  std::move(close_fd).Cancel();
+  file.data = std::shared_ptr<const char>(static_cast<const char*>(map), [size = file.size, fd](const char* data) {
     RemoveMap(data);
     munmap(const_cast<char*>(data), static_cast<size_t>(size));
+    close(fd);
   });
   return file;
 }
 
 }  // namespace
+
+absl::Status MappedFile::Read(int64_t offset, int64_t bytes, char* to) const {
+  while (bytes > 0) {
+    const ssize_t count = pread(descriptor, to, static_cast<size_t>(bytes), offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return absl::ErrnoToStatus(errno, "cannot read the file");
+    if (count == 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the file ends at byte ", offset, ", but had ", size, " bytes when it was opened"));
+    }
+    offset += count;
+    bytes -= count;
+    to += count;
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<MappedFile> MapFile(const std::string& path) {
   ASSIGN_OR_RETURN(std::string canonical, CanonicalPath(path));

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -16,8 +17,13 @@ namespace llmc {
 struct MappedFile {
   std::shared_ptr<const char> data;  // never null; page-aligned
   int64_t size = 0;
+  int descriptor = -1;  // open for as long as the map is; -1: the file is empty
 
   absl::string_view view() const { return {data.get(), static_cast<size_t>(size)}; }
+  // Copies a part of the file to `to`, without mapping its pages. Several threads that read so do not wait for each
+  // other, as they do where each touches pages of a map for the first time. FailedPrecondition: the file ends before
+  // the part does, since it was truncated after it was opened.
+  absl::Status Read(int64_t offset, int64_t bytes, char* to) const;
 };
 
 // Maps `path`, as the user gave it. Symbolic links are followed while the path is made canonical; the result is opened

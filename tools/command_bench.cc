@@ -28,6 +28,7 @@
 #include "tools/bench_prefix.h"
 #include "tools/bench_profile.h"
 #include "tools/bench_report.h"
+#include "tools/bench_requests.h"
 #include "tools/bench_runs.h"
 #include "tools/bench_steps.h"
 #include "tools/bench_tensors.h"
@@ -75,15 +76,13 @@ struct Options {
   ModelSource source = {.device = "cuda"};
   InputOptions inputs;
   std::vector<int64_t> batches = {1, 8, 32, 128, 256}, contexts = {128, 4096, 32768}, prompts = {512, 2048, 8192};
+  std::vector<int64_t> requests;  // how many, of how many tokens, for how many
   std::string output, trace;
   bool profile = false, json = false, trace_kernels = false, prefix_cache = false;
   double sustain = 2;  // seconds
   TuneOptions tune;
   DevicePlanOptions device_plan;
 };
-
-constexpr int kEngineRuns = 3;
-constexpr int64_t kEngineTokens = 65;
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -129,6 +128,7 @@ class Bench {
   absl::Status TimeEngine();
   absl::Status TimePrompt(LoadedPlan* plan, int64_t prompt);
   absl::Status TimePrefixes(LoadedPlan* plan);
+  absl::Status TimeFullBatch(LoadedPlan* plan);
   absl::Status Profile(BenchModel* model, const BenchStep& step, const BenchInputs& inputs,
                        absl::FunctionRef<absl::Status()> run, const std::string& title, Json* json);
   std::vector<int64_t> Caches() const;
@@ -400,7 +400,19 @@ absl::Status Bench::TimeEngine() {
   for (const int64_t prompt : options_.prompts) {
     RETURN_IF_ERROR(TimePrompt(plan.get(), prompt));
   }
+  if (!options_.requests.empty()) RETURN_IF_ERROR(TimeFullBatch(plan.get()));
   return options_.prefix_cache ? TimePrefixes(plan.get()) : absl::OkStatus();
+}
+
+absl::Status Bench::TimeFullBatch(LoadedPlan* plan) {
+  progress_->Stage("requests at once");
+  ASSIGN_OR_RETURN(Executor * executor, plan->executor());
+  const RequestsLoad load{
+      .requests = options_.requests[0], .prompt = options_.requests[1], .answer = options_.requests[2]};
+  const absl::StatusOr<Json> entry = TimeRequests(executor, load);
+  if (!entry.ok()) return Skip("requests", {{"requests", load.requests}}, entry.status());
+  Print("\n%s", RequestsText(*entry));
+  return Report("requests", *entry);
 }
 
 absl::Status Bench::TimePrefixes(LoadedPlan* plan) {
@@ -415,41 +427,10 @@ absl::Status Bench::TimePrefixes(LoadedPlan* plan) {
 
 absl::Status Bench::TimePrompt(LoadedPlan* plan, int64_t prompt) {
   progress_->Stage(absl::StrCat("first token after ", prompt));
-  ASSIGN_OR_RETURN(Executor * executor, plan->executor());
-  const ExecutorLimits& limits = executor->limits();
-  Json json = {{"prompt", prompt}};
-  if (prompt + kEngineTokens > MaxCachedTokens(limits)) {
-    return Skip("engine", json, absl::ResourceExhaustedError("the prompt and what is generated do not fit"));
-  }
-  std::vector<double> first_token, per_token;
-  for (int run = 0; run < kEngineRuns; ++run) {
-    auto engine = plan->NewEngine({.max_tokens_per_step = limits.max_step_tokens, .max_sequences = 1});
-    if (!engine.ok()) return engine.status();
-    Request request;
-    for (int64_t i = 0; i < prompt; ++i) {
-      request.prompt_ids.push_back(static_cast<int32_t>((i * 7919 + run) % limits.vocab_size));
-    }
-    request.max_new_tokens = kEngineTokens;
-    request.ignore_eos = true;
-    Clock::time_point begin = Clock::now(), first = begin;
-    Completion completion;
-    const auto id = (*engine)->AddRequest(request, [&](const TokenEvent& event) {
-      if (completion.tokens.empty()) first = Clock::now();
-      completion.Add(event);
-    });
-    if (!id.ok()) return id.status();
-    RETURN_IF_ERROR((*engine)->RunUntilIdle());
-    if (!completion.status.ok()) return completion.status;
-    first_token.push_back(std::chrono::duration<double>(first - begin).count());
-    per_token.push_back(SecondsSince(first) / static_cast<double>(kEngineTokens - 1));
-  }
-  const double warm = *std::min_element(first_token.begin() + 1, first_token.end());
-  json.update({{"first_token_ms", warm * 1e3},
-               {"first_time_ms", first_token[0] * 1e3},
-               {"token_us", *std::min_element(per_token.begin() + 1, per_token.end()) * 1e6}});
-  Print("%8d %15.2f ms %15.2f ms %15.1f us\n", prompt, warm * 1e3, first_token[0] * 1e3,
-        *std::min_element(per_token.begin() + 1, per_token.end()) * 1e6);
-  return Report("engine", json);
+  const absl::StatusOr<Json> entry = TimeOnePrompt(plan, prompt);
+  if (!entry.ok()) return Skip("engine", {{"prompt", prompt}}, entry.status());
+  Print("%s", OnePromptText(*entry));
+  return Report("engine", *entry);
 }
 
 }  // namespace
@@ -482,6 +463,12 @@ void AddBench(CLI::App& app, Command* chosen) {
   command->add_flag("--profile", options->profile, "a table of the kernels of each step, and of what is between them");
   command->add_flag("--prefix-cache", options->prefix_cache,
                     "also time 64 prompts of 2,048 tokens that share 90 % of them, with the prefix cache and without");
+  command
+      ->add_option("--requests", options->requests,
+                   "also time a full batch: so many requests at once, of so many tokens, for so many: 256,1024,256")
+      ->delimiter(',')
+      ->expected(3)
+      ->check(CLI::PositiveNumber);
   command->add_flag("--json", options->json, "the report as JSON");
   AddTraceOptions(command, &options->trace, &options->trace_kernels);
   command->add_option("--output", options->output, "a file for the report as JSON");

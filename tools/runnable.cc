@@ -45,7 +45,11 @@ absl::StatusOr<ModelParts> FromPlan(const ModelSource& source) {
                      ": is a plan; --dtype, --weights-folder, --paginate, --no-paginate, --page-size, --kv and "
                      "--random-weights are for `llmc compile`"));
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, Plan::Load(source.path, {.verify_when_copied = source.RunsOnGpu()}));
+  std::unique_ptr<Plan> plan;
+  {
+    const TraceSpan span(source.trace, "read the plan");
+    ASSIGN_OR_RETURN(plan, Plan::Load(source.path, {.verify_when_copied = source.RunsOnGpu()}));
+  }
   RETURN_IF_ERROR(CheckPlanOutput(*plan, source.output));
   return PartsOfPlan(std::move(plan));
 }

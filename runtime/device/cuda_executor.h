@@ -95,6 +95,7 @@ class CudaExecutor : public Executor {
   absl::Status CheckPlaces(const plan::Program& program, const std::map<std::string, DeviceRange>& places) const;
   absl::Status CheckInputs(const plan::Program& program) const;
   absl::Status BuildPrograms();
+  absl::Status WarmUpProducts();
   absl::Status CaptureAll();
 
   absl::Status CheckSampledTokens(const StepInput& input) const;

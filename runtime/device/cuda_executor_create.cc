@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -23,18 +25,23 @@ absl::StatusOr<std::unique_ptr<CudaExecutor>> CudaExecutor::Create(const Plan* p
       options.use_graphs && !options.check_kernels && (options.trace == nullptr || !options.trace->kernels());
   RETURN_IF_ERROR(executor->ReadSymbols());
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceModel> model,
-                   DeviceModel::Load(plan, {.device = options.device,
-                                            .pages = std::max<int64_t>(options.num_pages, 1),
-                                            .memory_fraction = options.memory_fraction,
-                                            .cache_folder = options.cache_folder,
-                                            .check_kernels = options.check_kernels}));
+                   DeviceModel::BeginLoading(plan, {.device = options.device,
+                                                    .pages = std::max<int64_t>(options.num_pages, 1),
+                                                    .memory_fraction = options.memory_fraction,
+                                                    .cache_folder = options.cache_folder,
+                                                    .check_kernels = options.check_kernels,
+                                                    .trace = options.trace}));
   executor->model_ = std::move(model);
+  // The cache may need the memory of weights that go away again.
+  const bool waits = executor->model_->has_passing_weights();
+  if (waits) RETURN_IF_ERROR(executor->model_->FinishLoading());
   RETURN_IF_ERROR(executor->ReadLimits(options));
-  executor->model_->device()->set_trace(options.trace);
   absl::Status status = executor->AllocateArena();
   if (status.ok()) status = executor->AllocateSampling();
   if (status.ok()) status = executor->AllocateStates(options);
   if (status.ok()) status = executor->BuildPrograms();
+  if (status.ok() && !waits) status = executor->WarmUpProducts();
+  if (status.ok() && !waits) status = executor->model_->FinishLoading();
   if (status.ok() && options.capture_at_start) status = executor->CaptureAll();
   if (!status.ok()) return status;
   return executor;
@@ -131,6 +138,7 @@ absl::Status CudaExecutor::AllocateArena() {
 }
 
 absl::Status CudaExecutor::AllocateStates(const CudaExecutorOptions& options) {
+  const TraceSpan span(model_->device()->trace(), "allocate the cache");
   const plan::Manifest& manifest = plan_->manifest();
   Device* device = model_->device();
   std::vector<DeviceMemory> states;
@@ -230,6 +238,7 @@ absl::Status CudaExecutor::CheckInputs(const plan::Program& program) const {
 }
 
 absl::Status CudaExecutor::BuildPrograms() {
+  const TraceSpan span(model_->device()->trace(), "build programs");
   const plan::EntryPoint& entry = plan_->manifest().entry_points(0);
   plan_programs_ = model_->code().programs();
   for (const plan::Program* each : plan_programs_) {
@@ -252,6 +261,26 @@ absl::Status CudaExecutor::BuildPrograms() {
     programs_.push_back({.code = std::move(code), .logits = places["logits"].data});
   }
   return absl::OkStatus();
+}
+
+// The first products of a process wait for cuBLASLt to load what they run, a tenth of a second: those of a step, once
+// each, while the weights are on their way. What they give is dropped.
+absl::Status CudaExecutor::WarmUpProducts() {
+  if (!use_graphs_) return absl::OkStatus();  // each task is watched
+  const TraceSpan span(model_->device()->trace(), "warm up products");
+  const auto multiplies = [](const DeviceTask& task) { return task.task->has_gemm(); };
+  const auto program = std::find_if(programs_.begin(), programs_.end(), [&](const Program& each) {
+    return std::any_of(each.code.tasks.begin(), each.code.tasks.end(), multiplies);
+  });
+  if (program == programs_.end()) return absl::OkStatus();
+  const StepDims dims = BoundsOf(*program->code.plan);
+  std::set<std::string> done;
+  for (const DeviceTask& task : program->code.tasks) {
+    if (!multiplies(task) || !done.insert(task.task->gemm().SerializeAsString()).second) continue;
+    RETURN_IF_ERROR(model_->Enqueue(task, dims));
+  }
+  RETURN_IF_ERROR(model_->device()->Synchronize());
+  return model_->device()->FillBytes(arena_.data(), 0xff, arena_.bytes());
 }
 
 absl::Status CudaExecutor::CaptureAll() {

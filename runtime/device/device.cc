@@ -81,6 +81,7 @@ constexpr int kAttributeMinor = 76;
 constexpr int kFunctionMaxThreads = 0;
 constexpr int kFunctionMaxDynamicShared = 8;
 constexpr unsigned kStreamNonBlocking = 1;
+constexpr unsigned kEventBlockingSync = 1;  // who waits for it sleeps
 constexpr unsigned kEventDisableTiming = 2;
 constexpr int kCaptureThreadLocal = 1;
 constexpr int kErrorInvalidValue = 1;
@@ -540,7 +541,7 @@ absl::StatusOr<std::unique_ptr<DeviceUpload>> DeviceUpload::Create(Device* devic
   absl::Status status = device->Check(d.cuCtxSetCurrent(device->context_), "use the context");
   status.Update(device->Check(d.cuStreamCreate(&upload->stream_, kStreamNonBlocking), "make a stream"));
   for (void*& event : upload->copied_) {
-    status.Update(device->Check(d.cuEventCreate(&event, kEventDisableTiming), "make an event"));
+    status.Update(device->Check(d.cuEventCreate(&event, kEventDisableTiming | kEventBlockingSync), "make an event"));
   }
   for (PinnedMemory& buffer : upload->buffers_) {
     ASSIGN_OR_RETURN(PinnedMemory memory, device->AllocatePinned(static_cast<int64_t>(buffer_bytes)));

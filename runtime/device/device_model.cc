@@ -11,7 +11,6 @@
 #include "runtime/device/plan_kernels.h"
 #include "runtime/device/product_tuning.h"
 #include "runtime/device/trace.h"
-#include "runtime/device/weight_loader.h"
 #include "runtime/plan/extents.h"
 #include "runtime/plan/plan_format.h"
 #include "runtime/plan/step_programs.h"
@@ -44,39 +43,8 @@ std::vector<std::string> SizeTextsOf(const plan::Task& task) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DeviceModel>> DeviceModel::Load(const Plan* plan, const DeviceModelOptions& options) {
-  RETURN_IF_ERROR(CheckHasDeviceCode(*plan));
-  RETURN_IF_ERROR(CheckMemoryFraction(options.memory_fraction));
-  const absl::StatusOr<DeviceInfo> info = DescribeDevice(options.device);
-  if (!info.ok()) return NeedsDevice(info.status());
-  ASSIGN_OR_RETURN(const KernelChoice choice, ChooseKernels(*plan, *info));
-  auto model = std::unique_ptr<DeviceModel>(new DeviceModel());
-  model->plan_ = plan;
-  model->code_ = TargetCode(plan->manifest(), choice.target);
-  model->check_kernels_ = options.check_kernels;
-  ASSIGN_OR_RETURN(std::unique_ptr<Device> device, Device::Open(options.device));
-  model->device_ = std::move(device);
-  ASSIGN_OR_RETURN(const MemoryNeeds needs, MemoryNeedsOf(model->code_));
-  model->needs_ = needs;
-  ASSIGN_OR_RETURN(const Device::MemoryInfo memory, model->device_->memory());
-  model->memory_ = {.total = memory.total, .free = memory.free, .fraction = options.memory_fraction};
-  if (absl::Status fits = CheckFits(needs, options.pages, model->memory_); !fits.ok()) {
-    return absl::Status(fits.code(), absl::StrCat(plan->path(), ": ", fits.message()));
-  }
-  ASSIGN_OR_RETURN(std::unique_ptr<MatrixProducts> products, MatrixProducts::Create(model->device_.get()));
-  model->products_ = std::move(products);
-  UseTuning(plan->manifest().tuned(), *model->device_, model->products_.get());
-  absl::Status status = model->LoadKernels(options.cache_folder);
-  if (status.ok()) status = model->LoadConstants();
-  if (status.ok()) status = model->MakeDeviceErrorRecord();
-  if (status.ok()) status = model->AllocatePersistent();
-  if (status.ok()) status = model->Prepare();
-  if (status.ok()) status = model->TakeDeviceError();
-  if (!status.ok()) return status;
-  return model;
-}
-
 absl::Status DeviceModel::LoadKernels(const std::string& cache_folder) {
+  const TraceSpan span(device_->trace(), "load kernels");
   ASSIGN_OR_RETURN(const std::vector<std::string> images,
                    KernelImages(*plan_, {.name = device_->name(), .capability = device_->capability()}, cache_folder));
   functions_.resize(images.size());
@@ -155,49 +123,36 @@ DevicePointer DeviceModel::PreparedPointer(uint64_t offset) const {
 }
 
 absl::Status DeviceModel::Prepare() {
-  const plan::Program& prepare = code_.prepare();
-  const WeightLayout layout = LayOutWeights(code_);
-  const std::pair<DeviceMemory*, uint64_t> allocations[] = {
-      {&kept_weights_, layout.kept_bytes},
-      {&prepared_, prepare.arena_bytes() - prepare.temporary_bytes()},
-      {&temporaries_, prepare.temporary_bytes()},
-      {&passing_weights_, layout.passing_bytes}};
-  for (const auto& [memory, bytes] : allocations) {
-    if (bytes == 0) continue;
-    ASSIGN_OR_RETURN(DeviceMemory allocated, device_->Allocate(static_cast<int64_t>(bytes)));
-    *memory = std::move(allocated);
-  }
-  for (const WeightPlace& place : layout.places) {
-    using Where = WeightPlace::Where;
-    weights_.push_back(place.where == Where::kKept       ? kept_weights_.data() + place.offset
-                       : place.where == Where::kPrepared ? PreparedPointer(place.offset)
-                       : place.where == Where::kPassing  ? passing_weights_.data() + place.offset
-                                                         : 0);
-  }
-  for (int group = 0; group < static_cast<int>(layout.ends.size()); ++group) {
-    RETURN_IF_ERROR(RunGroup(layout, group));
+  const TraceSpan span(device_->trace(), "prepare weights");
+  for (int group = 0; group < static_cast<int>(layout_.ends.size()); ++group) {
+    RETURN_IF_ERROR(RunGroup(group));
   }
   for (size_t i = 0; i < weights_.size(); ++i) {
-    if (layout.places[i].where == WeightPlace::Where::kPassing) weights_[i] = 0;
+    if (layout_.places[i].where == WeightPlace::Where::kPassing) weights_[i] = 0;
   }
   passing_weights_ = DeviceMemory();
   temporaries_ = DeviceMemory();
   return absl::OkStatus();
 }
 
-// Weights come before the steps of `prepare` that read them. The first time all of the plan's weights are verified.
-absl::Status DeviceModel::RunGroup(const WeightLayout& layout, int group) {
+std::vector<WeightCopy> DeviceModel::CopiesOf(int group) const {
   std::vector<WeightCopy> copies;
   for (size_t i = 0; i < weights_.size(); ++i) {
-    if (weights_[i] != 0 && layout.places[i].group == group) {
+    if (weights_[i] != 0 && layout_.places[i].group == group) {
       copies.push_back({.weight = static_cast<int>(i), .to = weights_[i]});
     }
   }
-  const bool verify = group == 0 && plan_->must_verify_weights();
-  RETURN_IF_ERROR(CopyWeights(*plan_, copies, verify, device_.get()));
-  for (int i = group == 0 ? 0 : layout.ends[static_cast<size_t>(group) - 1];
-       i < layout.ends[static_cast<size_t>(group)]; ++i) {
-    if (layout.skipped[static_cast<size_t>(i)]) continue;
+  return copies;
+}
+
+// Weights come before the steps of `prepare` that read them; those of the first group are there.
+absl::Status DeviceModel::RunGroup(int group) {
+  if (group > 0) {
+    RETURN_IF_ERROR(CopyWeights(*plan_, CopiesOf(group), /*verify=*/false, device_.get()));
+  }
+  for (int i = group == 0 ? 0 : layout_.ends[static_cast<size_t>(group) - 1];
+       i < layout_.ends[static_cast<size_t>(group)]; ++i) {
+    if (layout_.skipped[static_cast<size_t>(i)]) continue;
     const plan::Task& task = code_.prepare().tasks(i);
     const absl::StatusOr<DeviceTask> made = MakeTask(task, code_.prepare().launches(i).mode(), {});
     if (!made.ok()) return At(task, made.status());

@@ -14,6 +14,7 @@
 #include "runtime/device/device.h"
 #include "runtime/device/device_error.h"
 #include "runtime/device/plan_kernels.h"
+#include "runtime/device/weight_loader.h"
 #include "runtime/plan/dim_expression.h"
 #include "runtime/plan/memory_needs.h"
 #include "runtime/plan/plan.h"
@@ -67,6 +68,7 @@ struct DeviceModelOptions {
   std::string cache_folder;  // of kernels that are compiled here; empty: they are compiled each time
   // Wait for each task before the next is given, so that a device error is reported at the one that caused it.
   bool check_kernels = false;
+  Trace* trace = nullptr;  // of loading and of the device, if not nullptr; must outlive the model
 };
 
 // One thread at a time.
@@ -76,6 +78,12 @@ class DeviceModel {
   // code for this device; NotFound: there is no such device; ResourceExhausted, before any weight is read: it does not
   // fit.
   static absl::StatusOr<std::unique_ptr<DeviceModel>> Load(const Plan* plan, const DeviceModelOptions& options);
+  // The same in two parts, for who has work to do while weights are on their way: after the first one kernels are
+  // loaded and programs can be built, but nothing may run before the second one.
+  static absl::StatusOr<std::unique_ptr<DeviceModel>> BeginLoading(const Plan* plan, const DeviceModelOptions& options);
+  absl::Status FinishLoading();
+  // Whether weights take memory that FinishLoading gives back.
+  bool has_passing_weights() const { return passing_weights_.bytes() > 0 || temporaries_.bytes() > 0; }
 
   Device* device() { return device_.get(); }
   const plan::Manifest& manifest() const { return plan_->manifest(); }
@@ -113,8 +121,10 @@ class DeviceModel {
   absl::Status LoadConstants();
   absl::Status MakeDeviceErrorRecord();
   absl::Status AllocatePersistent();
+  absl::Status PlaceWeights();
+  std::vector<WeightCopy> CopiesOf(int group) const;
   absl::Status Prepare();
-  absl::Status RunGroup(const WeightLayout& layout, int group);
+  absl::Status RunGroup(int group);
   absl::Status CheckArguments(const plan::KernelTask& kernel, const std::vector<DeviceArgument>& arguments) const;
   DevicePointer PreparedPointer(uint64_t offset) const;
   absl::StatusOr<DeviceRange> MemoryOf(const plan::Arg& arg, const std::vector<DeviceRange>& buffers) const;
@@ -142,12 +152,14 @@ class DeviceModel {
   std::vector<std::optional<std::vector<size_t>>> parameter_sizes_;  // of each; unknown to old drivers
   MemoryNeeds needs_;
   GpuMemory memory_;
+  WeightLayout layout_;
   std::vector<DevicePointer> weights_;  // 0: not there
   std::vector<DeviceMemory> states_, constants_;
   DeviceMemory kept_weights_, prepared_, persistent_;
   DeviceRange step_messages_;
   PinnedMemory device_error_;                   // a DeviceErrorRecord, if kernels of the plan can meet device errors
   DeviceMemory passing_weights_, temporaries_;  // while `prepare` runs
+  std::unique_ptr<WeightCopying> copying_;      // while loading; destroyed before what it copies to
   // Of a trace: what ran since the last CollectTrace, and an event whose time the host knows.
   struct TracedTask {
     const plan::Task* task;

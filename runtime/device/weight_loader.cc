@@ -7,6 +7,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/status_macros.h"
@@ -16,7 +17,7 @@ namespace llmc {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;   // pinned; each thread has two
-constexpr size_t kBlockBytes = size_t{128} << 10;  // read twice while it is in the cache: to hash and to copy
+constexpr size_t kBlockBytes = size_t{128} << 10;  // hashed while what was read is in the cache
 
 // Some bytes of a region and where they go.
 struct Range {
@@ -40,7 +41,8 @@ class Loader {
   absl::Status Run(absl::Span<const WeightCopy> copies) {
     FindWork(copies);
     if (work_.empty()) return absl::OkStatus();
-    const size_t most = std::max(1u, std::thread::hardware_concurrency());
+    // One core is left to who loads kernels meanwhile.
+    const size_t most = std::max(2u, std::thread::hardware_concurrency()) - 1;
     std::vector<std::thread> threads;
     try {
       for (size_t i = 1; i < std::min(most, work_.size()); ++i) threads.emplace_back([this] { Work(); });
@@ -110,16 +112,20 @@ class Loader {
   }
 
   absl::Status LoadPart(const Region& region, size_t begin, size_t end, DeviceUpload* upload, plan::PieceHash* hash) {
-    char* buffer = nullptr;
-    if (IsRead(region, begin, end)) {
-      ASSIGN_OR_RETURN(char* next, upload->NextBuffer());
-      buffer = next;
-    }
-    const char* bytes = region.source->bytes.data();
+    if (!verify_ && !IsRead(region, begin, end)) return absl::OkStatus();
+    ASSIGN_OR_RETURN(char* const buffer, upload->NextBuffer());
     for (size_t at = begin; at < end; at += kBlockBytes) {
       const size_t size = std::min(kBlockBytes, end - at);
-      if (verify_) hash->Update(bytes + at, size);
-      if (buffer != nullptr) std::memcpy(buffer + (at - begin), bytes + at, size);
+      char* const to = buffer + (at - begin);
+      if (verify_ && region.source->kind == plan::PieceDigest::kSha256) {
+        // SHA-256 takes longer than memory, which it hides: the map is read once, and copied from the cache.
+        const char* const from = region.source->bytes.data() + at;
+        hash->Update(from, size);
+        std::memcpy(to, from, size);
+        continue;
+      }
+      RETURN_IF_ERROR(plan_.ReadRegion(*region.source, at, at + size, to));
+      if (verify_) hash->Update(to, size);
     }
     for (const Range& range : region.ranges) {
       const size_t from = std::max(range.begin, begin), until = std::min(range.end, end);
@@ -149,6 +155,22 @@ class Loader {
 
 absl::Status CopyWeights(const Plan& plan, absl::Span<const WeightCopy> copies, bool verify, Device* device) {
   return Loader(plan, verify, device).Run(copies);
+}
+
+WeightCopying::WeightCopying(const Plan& plan, std::vector<WeightCopy> copies, bool verify, Device* device) {
+  const auto copy = [this, &plan, copies = std::move(copies), verify, device] {
+    status_ = CopyWeights(plan, copies, verify, device);
+  };
+  try {
+    thread_ = std::thread(copy);
+  } catch (const std::system_error&) {
+    copy();  // no more threads
+  }
+}
+
+absl::Status WeightCopying::Wait() {
+  if (thread_.joinable()) thread_.join();
+  return status_;
 }
 
 }  // namespace llmc

@@ -1,5 +1,9 @@
-// Weights from the mapped files of a plan to a device, by several threads, with the copies overlapped.
+// Weights from the files of a plan to a device: several threads read them into page-locked memory, with the copies to
+// the device overlapped.
 #pragma once
+
+#include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -14,7 +18,20 @@ struct WeightCopy {
 };
 
 // Waits until all is there. With `verify` every byte of the plan's weights is read, also of those that are not copied,
-// and an error says which file changed.
+// and an error says which file changed. The copies have streams of their own, so that another thread may use the device
+// meanwhile.
 absl::Status CopyWeights(const Plan& plan, absl::Span<const WeightCopy> copies, bool verify, Device* device);
+
+// The same, begun when this is made, on threads of its own; both must outlive this.
+class WeightCopying {
+ public:
+  WeightCopying(const Plan& plan, std::vector<WeightCopy> copies, bool verify, Device* device);
+  ~WeightCopying() { Wait().IgnoreError(); }
+  absl::Status Wait();
+
+ private:
+  absl::Status status_;
+  std::thread thread_;
+};
 
 }  // namespace llmc

@@ -205,14 +205,28 @@ absl::string_view Plan::WeightView(int index) const {
 
 void Plan::FindRegions() {
   if (const absl::string_view weights = section(Section::kWeights); !weights.empty()) {
-    regions_.push_back({.bytes = weights, .digest = weights_digest_});
+    regions_.push_back({.bytes = weights, .digest = weights_digest_, .source = &file_});
   }
   for (size_t i = 0; i < external_.size(); ++i) {
     if (external_[i].data == nullptr) continue;
-    WeightRegion region{.bytes = external_[i].view(), .kind = plan::PieceDigest::kSha256, .file = static_cast<int>(i)};
+    WeightRegion region{.bytes = external_[i].view(),
+                        .kind = plan::PieceDigest::kSha256,
+                        .file = static_cast<int>(i),
+                        .source = &external_[i]};
     std::memcpy(region.digest.data(), manifest_.files(region.file).pieces_sha256().data(), region.digest.size());
     regions_.push_back(region);
   }
+}
+
+absl::Status Plan::ReadRegion(const WeightRegion& region, size_t begin, size_t end, char* to) const {
+  const auto offset = region.bytes.data() - region.source->data.get() + static_cast<int64_t>(begin);
+  const absl::Status status = region.source->Read(offset, static_cast<int64_t>(end - begin), to);
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat(region.file < 0 ? path_
+                                                   : absl::StrCat(path_, ": its weight file \"",
+                                                                  manifest_.files(region.file).path(), "\""),
+                                   ": ", status.message()));
 }
 
 absl::Status Plan::RegionChanged(const WeightRegion& region) const {

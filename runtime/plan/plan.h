@@ -70,8 +70,11 @@ class Plan {
     plan::PieceDigest kind = plan::PieceDigest::kChecksum;
     plan::Digest digest;  // of HashPieces
     int file = -1;        // of manifest().files(); -1: the plan itself
+    const MappedFile* source = nullptr;
   };
   const std::vector<WeightRegion>& weight_regions() const { return regions_; }
+  // Copies bytes of a region, read from its file and not through the map. Any thread may. The error names the file.
+  absl::Status ReadRegion(const WeightRegion& region, size_t begin, size_t end, char* to) const;
   // The error of a region that has another digest.
   absl::Status RegionChanged(const WeightRegion& region) const;
   // Whether nobody checked them yet, and somebody should.

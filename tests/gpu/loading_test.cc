@@ -131,6 +131,20 @@ TEST_F(LoadingTest, VerifiesWeightsWhileItCopiesThem) {
   ExpectRight(bytes_);
 }
 
+// The plan was opened, and its file is cut before the weights are read.
+TEST_F(LoadingTest, AFileThatIsCutWhileItIsInUseIsOneError) {
+  ASSERT_TRUE(WriteWholeFile(path_, bytes_).ok());
+  const absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(path_, {.verify_when_copied = true});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const size_t weights = (*plan)->section(plan::Section::kWeights).size();
+  fs::resize_file(path_, bytes_.size() - weights / 2);
+  const absl::Status status = CudaRun::Create(plan->get()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("bytes when it was opened"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path_));
+  ExpectRight(bytes_);
+}
+
 // One byte of an external file, one in each piece of it, whether a weight is there or not.
 TEST_F(LoadingTest, VerifiesExternalWeightsWhileItCopiesThem) {
   std::string bytes = "before the weights";

@@ -185,6 +185,23 @@ TEST_F(PlanTest, OnlyWeightsGoUncheckedWhereThatIsWanted) {
   }
 }
 
+TEST_F(PlanTest, RegionsAreReadFromTheFile) {
+  auto plan = Plan::Load(path_);
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ((*plan)->weight_regions().size(), 1);
+  const Plan::WeightRegion& region = (*plan)->weight_regions()[0];
+  std::string read(region.bytes.size(), '\0');
+  ASSERT_TRUE((*plan)->ReadRegion(region, 0, read.size(), read.data()).ok());
+  EXPECT_EQ(read, region.bytes);
+  ASSERT_TRUE((*plan)->ReadRegion(region, 7, 30, read.data()).ok());
+  EXPECT_EQ(read.substr(0, 23), region.bytes.substr(7, 23));
+  const size_t size = region.bytes.size();
+  fs::resize_file(path_, bytes_.size() - plan::kPage);
+  const absl::Status cut = (*plan)->ReadRegion(region, 0, size, read.data());
+  EXPECT_EQ(cut.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(cut.message(), HasSubstr(path_ + ": the file ends at byte "));
+}
+
 std::string SomeBytes(size_t size) {
   std::string bytes(size, '\0');
   for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(i * 2654435761u >> 13);
