@@ -41,7 +41,8 @@ int OpenCanonical(const std::string& path) {
 }
 
 // `path` is for errors.
-absl::StatusOr<MappedFile> MapCanonical(const std::string& canonical, const std::string& path) {
+absl::StatusOr<MappedFile> MapCanonical(const std::string& canonical, const std::string& path,
+                                        const MapOptions& options) {
   const int fd = OpenCanonical(canonical);
   if (fd < 0) return SystemError(path, "cannot open the file");
   auto close_fd = absl::MakeCleanup([fd] { close(fd); });
@@ -61,19 +62,26 @@ absl::StatusOr<MappedFile> MapCanonical(const std::string& canonical, const std:
   void* map = mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, fd, 0);
   if (map == MAP_FAILED) return SystemError(path, "cannot map the file");
   AddMap(static_cast<const char*>(map), static_cast<size_t>(file.size));
-  file.descriptor = fd;
-  std::move(close_fd).Cancel();
-  file.data = std::shared_ptr<const char>(static_cast<const char*>(map), [size = file.size, fd](const char* data) {
+  if (options.keeps_descriptor) {
+    file.descriptor = fd;
+    std::move(close_fd).Cancel();
+  }
+  const auto unmap = [size = file.size, kept = file.descriptor](const char* data) {
     RemoveMap(data);
     munmap(const_cast<char*>(data), static_cast<size_t>(size));
-    close(fd);
-  });
+    if (kept >= 0) close(kept);
+  };
+  file.data = std::shared_ptr<const char>(static_cast<const char*>(map), unmap);
   return file;
 }
 
 }  // namespace
 
 absl::Status MappedFile::Read(int64_t offset, int64_t bytes, char* to) const {
+  if (descriptor < 0) {
+    if (bytes > 0) std::memcpy(to, data.get() + offset, static_cast<size_t>(bytes));
+    return absl::OkStatus();
+  }
   while (bytes > 0) {
     const ssize_t count = pread(descriptor, to, static_cast<size_t>(bytes), offset);
     if (count < 0 && errno == EINTR) continue;
@@ -89,14 +97,14 @@ absl::Status MappedFile::Read(int64_t offset, int64_t bytes, char* to) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<MappedFile> MapFile(const std::string& path) {
+absl::StatusOr<MappedFile> MapFile(const std::string& path, const MapOptions& options) {
   ASSIGN_OR_RETURN(std::string canonical, CanonicalPath(path));
-  return MapCanonical(canonical, path);
+  return MapCanonical(canonical, path, options);
 }
 
 absl::StatusOr<MappedFile> MapInside(const std::string& folder, absl::string_view name) {
   ASSIGN_OR_RETURN(std::string canonical, ResolveInside(folder, name));
-  return MapCanonical(canonical, absl::StrCat(folder, "/", name));
+  return MapCanonical(canonical, absl::StrCat(folder, "/", name), {});
 }
 
 }  // namespace llmc

@@ -17,19 +17,23 @@ namespace llmc {
 struct MappedFile {
   std::shared_ptr<const char> data;  // never null; page-aligned
   int64_t size = 0;
-  int descriptor = -1;  // open for as long as the map is; -1: the file is empty
+  int descriptor = -1;  // if MapOptions asked for it and the file is not empty: open for as long as the map is
 
   absl::string_view view() const { return {data.get(), static_cast<size_t>(size)}; }
-  // Copies a part of the file to `to`, without mapping its pages. Several threads that read so do not wait for each
-  // other, as they do where each touches pages of a map for the first time. FailedPrecondition: the file ends before
-  // the part does, since it was truncated after it was opened.
+  // Copies a part of the file to `to`. With a descriptor without mapping its pages: several threads that read so do not
+  // wait for each other, as they do where each touches pages of a map for the first time, and a file that was truncated
+  // after it was opened is an error (FailedPrecondition).
   absl::Status Read(int64_t offset, int64_t bytes, char* to) const;
+};
+
+struct MapOptions {
+  bool keeps_descriptor = false;  // a process may have few of them
 };
 
 // Maps `path`, as the user gave it. Symbolic links are followed while the path is made canonical; the result is opened
 // without following any, so a link that appears afterwards is refused. Anything but a regular file (a FIFO, a folder, a
 // device) is refused without waiting.
-absl::StatusOr<MappedFile> MapFile(const std::string& path);
+absl::StatusOr<MappedFile> MapFile(const std::string& path, const MapOptions& options = {});
 // Maps the file `name`, which comes from a file of the model, as ResolveInside (path_check.h) finds it in `folder`:
 // what was checked is what is opened.
 absl::StatusOr<MappedFile> MapInside(const std::string& folder, absl::string_view name);

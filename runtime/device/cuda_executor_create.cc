@@ -40,7 +40,8 @@ absl::StatusOr<std::unique_ptr<CudaExecutor>> CudaExecutor::Create(const Plan* p
   if (status.ok()) status = executor->AllocateSampling();
   if (status.ok()) status = executor->AllocateStates(options);
   if (status.ok()) status = executor->BuildPrograms();
-  if (status.ok() && !waits) status = executor->WarmUpProducts();
+  // A product that cannot be says so where a step needs it.
+  if (status.ok() && !waits) executor->WarmUpProducts().IgnoreError();
   if (status.ok() && !waits) status = executor->model_->FinishLoading();
   if (status.ok() && options.capture_at_start) status = executor->CaptureAll();
   if (!status.ok()) return status;
@@ -263,10 +264,10 @@ absl::Status CudaExecutor::BuildPrograms() {
   return absl::OkStatus();
 }
 
-// The first products of a process wait for cuBLASLt to load what they run, a tenth of a second: those of a step, once
-// each, while the weights are on their way. What they give is dropped.
+// The first products of a process wait for cuBLASLt to load what they run, a tenth of a second: those of the first
+// program that has any, at its bounds, once each, while the weights are on their way. What they give is dropped.
 absl::Status CudaExecutor::WarmUpProducts() {
-  if (!use_graphs_) return absl::OkStatus();  // each task is watched
+  if (!use_graphs_) return absl::OkStatus();  // each task may be watched
   const TraceSpan span(model_->device()->trace(), "warm up products");
   const auto multiplies = [](const DeviceTask& task) { return task.task->has_gemm(); };
   const auto program = std::find_if(programs_.begin(), programs_.end(), [&](const Program& each) {
@@ -274,13 +275,18 @@ absl::Status CudaExecutor::WarmUpProducts() {
   });
   if (program == programs_.end()) return absl::OkStatus();
   const StepDims dims = BoundsOf(*program->code.plan);
+  absl::Status status;
   std::set<std::string> done;
   for (const DeviceTask& task : program->code.tasks) {
-    if (!multiplies(task) || !done.insert(task.task->gemm().SerializeAsString()).second) continue;
-    RETURN_IF_ERROR(model_->Enqueue(task, dims));
+    // Nothing that stays is written.
+    if (!multiplies(task) || !task.task->args(0).has_buffer() ||
+        !done.insert(task.task->gemm().SerializeAsString()).second)
+      continue;
+    if (status.ok()) status = model_->Enqueue(task, dims);
   }
-  RETURN_IF_ERROR(model_->device()->Synchronize());
-  return model_->device()->FillBytes(arena_.data(), 0xff, arena_.bytes());
+  status.Update(model_->device()->Synchronize());
+  status.Update(model_->device()->FillBytes(arena_.data(), 0xff, arena_.bytes()));
+  return status;
 }
 
 absl::Status CudaExecutor::CaptureAll() {

@@ -79,7 +79,7 @@ class DeviceModel {
   // fit.
   static absl::StatusOr<std::unique_ptr<DeviceModel>> Load(const Plan* plan, const DeviceModelOptions& options);
   // The same in two parts, for who has work to do while weights are on their way: after the first one kernels are
-  // loaded and programs can be built, but nothing may run before the second one.
+  // loaded and programs can be built, but what runs before the second one has no results.
   static absl::StatusOr<std::unique_ptr<DeviceModel>> BeginLoading(const Plan* plan, const DeviceModelOptions& options);
   absl::Status FinishLoading();
   // Whether weights take memory that FinishLoading gives back.

@@ -61,6 +61,7 @@ absl::StatusOr<std::unique_ptr<DeviceModel>> DeviceModel::BeginLoading(const Pla
 }
 
 absl::Status DeviceModel::FinishLoading() {
+  if (copying_ == nullptr) return absl::FailedPreconditionError("the model is loaded already");
   {
     const TraceSpan span(device_->trace(), "wait for the weights");
     RETURN_IF_ERROR(copying_->Wait());

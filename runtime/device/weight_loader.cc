@@ -36,7 +36,8 @@ struct Region {
 
 class Loader {
  public:
-  Loader(const Plan& plan, bool verify, Device* device) : plan_(plan), verify_(verify), device_(device) {}
+  Loader(const Plan& plan, bool verify, Device* device, const std::atomic<bool>* stop)
+      : plan_(plan), verify_(verify), device_(device), stop_(stop) {}
 
   absl::Status Run(absl::Span<const WeightCopy> copies) {
     FindWork(copies);
@@ -51,6 +52,7 @@ class Loader {
     }
     Work();
     for (std::thread& thread : threads) thread.join();
+    if (status_.ok() && Stops()) return absl::CancelledError("loading was given up");
     if (!status_.ok() || !verify_) return status_;
     for (const Region& region : regions_) {
       if (plan::CombinePieces(region.digests) != region.source->digest) return plan_.RegionChanged(*region.source);
@@ -87,10 +89,12 @@ class Loader {
                        [&](const Range& range) { return range.begin < end && range.end > begin; });
   }
 
+  bool Stops() const { return stop_ != nullptr && *stop_; }
+
   void Work() {
     absl::StatusOr<std::unique_ptr<DeviceUpload>> upload = DeviceUpload::Create(device_, kBufferBytes);
     absl::Status status = upload.status();
-    for (size_t i = next_++; status.ok() && !failed_ && i < work_.size(); i = next_++) {
+    for (size_t i = next_++; status.ok() && !failed_ && !Stops() && i < work_.size(); i = next_++) {
       status = LoadPiece(&regions_[work_[i].region], work_[i].piece, upload->get());
     }
     if (status.ok()) status = (*upload)->Finish();
@@ -118,13 +122,11 @@ class Loader {
       const size_t size = std::min(kBlockBytes, end - at);
       char* const to = buffer + (at - begin);
       if (verify_ && region.source->kind == plan::PieceDigest::kSha256) {
-        // SHA-256 takes longer than memory, which it hides: the map is read once, and copied from the cache.
-        const char* const from = region.source->bytes.data() + at;
-        hash->Update(from, size);
-        std::memcpy(to, from, size);
-        continue;
+        // SHA-256 takes longer than memory, which the map hides better than reading does.
+        std::memcpy(to, region.source->bytes.data() + at, size);
+      } else {
+        RETURN_IF_ERROR(plan_.ReadRegion(*region.source, at, at + size, to));
       }
-      RETURN_IF_ERROR(plan_.ReadRegion(*region.source, at, at + size, to));
       if (verify_) hash->Update(to, size);
     }
     for (const Range& range : region.ranges) {
@@ -143,6 +145,7 @@ class Loader {
   const Plan& plan_;
   const bool verify_;
   Device* device_;
+  const std::atomic<bool>* stop_;
   std::vector<Region> regions_;
   std::vector<Piece> work_;
   std::atomic<size_t> next_ = 0;
@@ -153,19 +156,25 @@ class Loader {
 
 }  // namespace
 
-absl::Status CopyWeights(const Plan& plan, absl::Span<const WeightCopy> copies, bool verify, Device* device) {
-  return Loader(plan, verify, device).Run(copies);
+absl::Status CopyWeights(const Plan& plan, absl::Span<const WeightCopy> copies, bool verify, Device* device,
+                         const std::atomic<bool>* stop) {
+  return Loader(plan, verify, device, stop).Run(copies);
 }
 
 WeightCopying::WeightCopying(const Plan& plan, std::vector<WeightCopy> copies, bool verify, Device* device) {
   const auto copy = [this, &plan, copies = std::move(copies), verify, device] {
-    status_ = CopyWeights(plan, copies, verify, device);
+    status_ = CopyWeights(plan, copies, verify, device, &stop_);
   };
   try {
     thread_ = std::thread(copy);
   } catch (const std::system_error&) {
     copy();  // no more threads
   }
+}
+
+WeightCopying::~WeightCopying() {
+  stop_ = true;
+  Wait().IgnoreError();
 }
 
 absl::Status WeightCopying::Wait() {

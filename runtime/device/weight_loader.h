@@ -2,6 +2,7 @@
 // the device overlapped.
 #pragma once
 
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -19,17 +20,19 @@ struct WeightCopy {
 
 // Waits until all is there. With `verify` every byte of the plan's weights is read, also of those that are not copied,
 // and an error says which file changed. The copies have streams of their own, so that another thread may use the device
-// meanwhile.
-absl::Status CopyWeights(const Plan& plan, absl::Span<const WeightCopy> copies, bool verify, Device* device);
+// meanwhile. Cancelled: `stop` became true, if it is given.
+absl::Status CopyWeights(const Plan& plan, absl::Span<const WeightCopy> copies, bool verify, Device* device,
+                         const std::atomic<bool>* stop = nullptr);
 
 // The same, begun when this is made, on threads of its own; both must outlive this.
 class WeightCopying {
  public:
   WeightCopying(const Plan& plan, std::vector<WeightCopy> copies, bool verify, Device* device);
-  ~WeightCopying() { Wait().IgnoreError(); }
+  ~WeightCopying();  // gives up what is not read yet
   absl::Status Wait();
 
  private:
+  std::atomic<bool> stop_ = false;
   absl::Status status_;
   std::thread thread_;
 };

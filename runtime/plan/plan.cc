@@ -50,7 +50,7 @@ bool Plan::IsPlan(const std::string& path) {
 }
 
 absl::StatusOr<std::unique_ptr<Plan>> Plan::Load(const std::string& path, const PlanLoadOptions& options) {
-  ASSIGN_OR_RETURN(MappedFile file, MapFile(path));
+  ASSIGN_OR_RETURN(MappedFile file, MapFile(path, {.keeps_descriptor = true}));
   auto loaded = std::unique_ptr<Plan>(new Plan);
   loaded->path_ = path;
   loaded->external_folder_ = options.external_folder;
@@ -222,11 +222,14 @@ absl::Status Plan::ReadRegion(const WeightRegion& region, size_t begin, size_t e
   const auto offset = region.bytes.data() - region.source->data.get() + static_cast<int64_t>(begin);
   const absl::Status status = region.source->Read(offset, static_cast<int64_t>(end - begin), to);
   if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat(region.file < 0 ? path_
-                                                   : absl::StrCat(path_, ": its weight file \"",
-                                                                  manifest_.files(region.file).path(), "\""),
-                                   ": ", status.message()));
+  return absl::Status(
+      status.code(),
+      absl::StrCat(region.file < 0
+                       ? path_
+                       : absl::StrCat(path_, ": its weight file \"", manifest_.files(region.file).path(), "\""),
+                   ": ", status.message(),
+                   absl::IsFailedPrecondition(status) ? "; it was cut while it was in use: compile the model again"
+                                                      : "; check the disk that it is on"));
 }
 
 absl::Status Plan::RegionChanged(const WeightRegion& region) const {

@@ -1,6 +1,7 @@
 #include "files/mapped_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ class MappedFileTest : public testing::Test {
     folder_.emplace(*std::move(folder));
     for (size_t i = 0; i < bytes_.size(); ++i) bytes_[i] = static_cast<char>(i * 7 + i / 251);
     std::ofstream(folder_->PathOf("file"), std::ios::binary) << bytes_;
-    auto mapped = MapFile(folder_->PathOf("file"));
+    auto mapped = MapFile(folder_->PathOf("file"), {.keeps_descriptor = true});
     ASSERT_TRUE(mapped.ok()) << mapped.status();
     file_ = *mapped;
   }
@@ -70,8 +71,30 @@ TEST_F(MappedFileTest, ReadsWhatWasOpenedWhenTheNameIsGone) {
 
 TEST_F(MappedFileTest, NoDescriptorStaysOpen) {
   const int descriptor = file_.descriptor;
+  ASSERT_GE(descriptor, 0);
+  EXPECT_EQ(lseek(descriptor, 0, SEEK_CUR), 0);
   file_ = MappedFile{};
   EXPECT_EQ(lseek(descriptor, 0, SEEK_CUR), -1);
+}
+
+// Of a model of many files, each of which stays mapped.
+TEST_F(MappedFileTest, ManyMapsTakeNoDescriptors) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few = {.rlim_cur = 64, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<MappedFile> maps;
+  absl::Status status;
+  for (int i = 0; i < 100 && status.ok(); ++i) {
+    auto mapped = MapFile(folder_->PathOf("file"));
+    status = mapped.status();
+    if (mapped.ok()) maps.push_back(*std::move(mapped));
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(status.ok()) << status;
+  std::string read(1000, '\0');
+  ASSERT_TRUE(maps.back().Read(5, 1000, read.data()).ok());
+  EXPECT_EQ(read, bytes_.substr(5, 1000));
 }
 
 TEST_F(MappedFileTest, NothingOfAnEmptyFile) {

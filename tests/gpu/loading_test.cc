@@ -141,6 +141,7 @@ TEST_F(LoadingTest, AFileThatIsCutWhileItIsInUseIsOneError) {
   const absl::Status status = CudaRun::Create(plan->get()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("bytes when it was opened"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("compile the model again"));
   EXPECT_THAT(std::string(status.message()), HasSubstr(path_));
   ExpectRight(bytes_);
 }

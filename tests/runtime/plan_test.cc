@@ -200,6 +200,7 @@ TEST_F(PlanTest, RegionsAreReadFromTheFile) {
   const absl::Status cut = (*plan)->ReadRegion(region, 0, size, read.data());
   EXPECT_EQ(cut.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(cut.message(), HasSubstr(path_ + ": the file ends at byte "));
+  EXPECT_THAT(cut.message(), HasSubstr("compile the model again"));
 }
 
 std::string SomeBytes(size_t size) {
