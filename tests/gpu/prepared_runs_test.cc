@@ -16,6 +16,7 @@
 #include "runtime/device/cuda_run.h"
 #include "runtime/dlpack.h"
 #include "runtime/host/host_tensors.h"
+#include "runtime/llmc.h"
 #include "tests/gpu/device_check.h"
 #include "tests/tools/run_command.h"
 
@@ -183,6 +184,27 @@ TEST_F(PreparedRunsTest, TensorsStayOnTheDevice) {
   EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("input ids lies on GPU 7"));
   run_.reset();
   EXPECT_EQ(kept.byte_size(), 2 * 8 * 64 * 4);  // and is let go of when the device is gone
+}
+
+// As programs use them: from one run to the next, and memory that is let go of is taken again.
+TEST_F(PreparedRunsTest, TensorsOfALoadedPlanStayOnTheDevice) {
+  Load();
+  const HostTensor drawn = ToHostTensor(RandomInts(DType::kI64, {2, 8}, 0, 50, 1));
+  const std::vector<float> expected = *run_->Run({{"ids", drawn}})->at("y").ToFloats();
+  const auto loaded = LoadedPlan::Load(plan_->path(), {.device = "cuda"});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  absl::StatusOr<HostTensor> ids = (*loaded)->NewHostTensor(DType::kI64, {2, 8});
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  std::copy_n(drawn.values<int64_t>().begin(), 16, ids->mutable_values<int64_t>().begin());
+  const char* at = nullptr;
+  for (int i = 0; i < 3; ++i) {
+    const auto outputs = (*loaded)->RunOnDevice({{"ids", *ids}});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    const DeviceTensor& y = outputs->at("y");
+    EXPECT_TRUE(i == 0 || y.data.get() == at) << "nobody has it any more";
+    at = y.data.get();
+    EXPECT_EQ(*(*loaded)->ToHost(y)->ToFloats(), expected);
+  }
 }
 
 TEST_F(PreparedRunsTest, PageLockedInputsAreReadAnew) {
