@@ -67,16 +67,12 @@ std::set<int64_t> RowsOfCodes(const Step& step, const Target& target) {
 // Numbers of rows over 8 up to which products have kernels of their own, each of which is a program: of codes, if there
 // are any, else of elements of 16 bits.
 std::set<int64_t> RowsOfKernels(const Step& step, const Target& target) {
-  bool has_codes = false, has_elements = false;
-  for (const auto& node : step.block.nodes) {
-    if (!Is<Linear>(node.get())) continue;
-    const TensorType& weight = node->operands[1]->type;
-    has_codes = has_codes || weight.encoding != nullptr;
-    has_elements = has_elements || (weight.encoding == nullptr && DTypeBits(weight.dtype) == 16);
-  }
-  if (!target.wgmma || !(has_codes || has_elements)) return {};
-  if (has_codes) return {kFewEncodedGemmRows, kEncodedGemmMost};
-  return {kFewStreamedRows, kMaxStreamedElementRows};
+  if (!target.wgmma) return {};
+  if (HasCodes(step)) return {kFewEncodedGemmRows, kEncodedGemmMost};
+  const bool has_elements = absl::c_any_of(step.block.nodes, [](const auto& node) {
+    return Is<Linear>(node.get()) && DTypeBits(node->operands[1]->type.dtype) == 16;
+  });
+  return has_elements ? std::set<int64_t>{kFewStreamedRows, kMaxStreamedElementRows} : std::set<int64_t>{};
 }
 
 // Whether every size of a task is one that a plan can hold.
@@ -289,8 +285,8 @@ class TargetPlanner {
     const Step& step = *lowered.step;
     ASSIGN_OR_RETURN(std::vector<StepUnit> units, SelectStep(step, scope, missing_));
     std::vector<KernelReport> reports = lowered.reports;
-    const std::string why_no_run = WhyNoRun(step, units, scope);
-    if (scope.decode == 1 && (!why_no_run.empty() || !RunsPersistently(scope))) {
+    const std::optional<std::vector<std::string>> why_no_run = WhyNoRun(step, units, scope);
+    if (scope.decode == 1 && (why_no_run.has_value() || !RunsPersistently(scope))) {
       JoinHeads(OutputsOf(step), &units, &reports);
     }
     ASSIGN_OR_RETURN(plan::Program program, PlanMemory(step, scope.bounds, units));
@@ -303,8 +299,8 @@ class TargetPlanner {
     }
     runs_.emplace(target_);
     ASSIGN_OR_RETURN(const std::vector<uint32_t> begins, AddTasks(*lowered.model, step, units, &program));
-    if (!why_no_run.empty()) {
-      report->add_runs(absl::StrCat("tasks are launches, since ", why_no_run));
+    if (why_no_run.has_value()) {
+      for (const std::string& line : *why_no_run) report->add_runs(line);
     } else if (RunsPersistently(scope)) {
       for (std::string& line : WriteRuns(step, scope, &program)) report->add_runs(std::move(line));
     }
@@ -369,9 +365,11 @@ class TargetPlanner {
     return is_chosen && scope.decode > 0 && scope.decode <= most && target_.bulk_copies;
   }
 
-  // Why the step of one sequence is launches, where nobody asked for either; "" if some of it is a run.
-  std::string WhyNoRun(const Step& step, const std::vector<StepUnit>& units, const ProgramScope& scope) const {
-    if (options_.steps != StepForm::kAuto || scope.decode != 1 || !RunsPersistently(scope)) return "";
+  // Why the step of one sequence is launches, where nobody asked for either; nothing if some of it is a run. Numbers of
+  // tasks would be those before heads are joined.
+  std::optional<std::vector<std::string>> WhyNoRun(const Step& step, const std::vector<StepUnit>& units,
+                                                   const ProgramScope& scope) const {
+    if (options_.steps != StepForm::kAuto || scope.decode != 1 || !RunsPersistently(scope)) return std::nullopt;
     PersistentRuns runs(target_);
     if (sampling_.has_value()) runs.Add(sampling_->inputs.call, sampling_->inputs.kinds);
     for (const StepUnit& unit : units) {

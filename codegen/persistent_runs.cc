@@ -190,8 +190,25 @@ std::string AddRun(const Draft& draft, size_t first, TaskWriter* writer, plan::P
                       " of them give what they make to the next as a row of numbers");
 }
 
+}  // namespace
+
+// Tasks that can be one launch, as many as follow each other.
+struct PersistentRuns::Stretch {
+  size_t first = 0, end = 0;
+  Draft draft;
+  std::string misfit;  // why task `end` is in it no more
+
+  bool IsRun() const { return draft.products >= kLeastProducts; }
+  // Those from number `i` on of which each goes on where the one before was full.
+  static absl::Span<Stretch> GroupFrom(size_t i, std::vector<Stretch>* all) {
+    size_t end = i + 1;
+    while (end < all->size() && (*all)[end - 1].draft.is_full) ++end;
+    return absl::MakeSpan(*all).subspan(i, end - i);
+  }
+};
+
 // Why tasks are launches: all that have one reason in one line, for they may be those of each layer.
-class Reasons {
+class PersistentRuns::Reasons {
  public:
   void Add(const std::string& reason, const std::string& tasks) {
     const auto it = absl::c_find_if(all_, [&](const auto& one) { return one.first == reason; });
@@ -208,26 +225,14 @@ class Reasons {
     }
     return lines;
   }
+  std::vector<std::string> WithoutTasks() const {
+    std::vector<std::string> lines;
+    for (const auto& [reason, tasks] : all_) lines.push_back(reason);
+    return lines;
+  }
 
  private:
   std::vector<std::pair<std::string, std::vector<std::string>>> all_;
-};
-
-}  // namespace
-
-// Tasks that can be one launch, as many as follow each other.
-struct PersistentRuns::Stretch {
-  size_t first = 0, end = 0;
-  Draft draft;
-  std::string misfit;  // why task `end` is in it no more
-
-  bool IsRun() const { return draft.products >= kLeastProducts; }
-  // Those from number `i` on of which each goes on where the one before was full.
-  static absl::Span<Stretch> GroupFrom(size_t i, std::vector<Stretch>* all) {
-    size_t end = i + 1;
-    while (end < all->size() && (*all)[end - 1].draft.is_full) ++end;
-    return absl::MakeSpan(*all).subspan(i, end - i);
-  }
 };
 
 std::vector<PersistentRuns::Stretch> PersistentRuns::Stretches() const {
@@ -293,43 +298,42 @@ void PersistentRuns::Add(const DeviceCall& call, const std::vector<plan::Samplin
   }
 }
 
-std::string PersistentRuns::WhyNone(double least_weight_bytes) const {
-  std::vector<Stretch> stretches = Stretches();
-  std::string first_reason;
-  for (size_t i = 0; i < stretches.size();) {
-    const absl::Span<Stretch> group = Stretch::GroupFrom(i, &stretches);
-    i += group.size();
-    if (absl::c_none_of(group, [](const Stretch& stretch) { return stretch.IsRun(); })) continue;
-    const std::string why = WhyLaunches(group, least_weight_bytes);
-    if (why.empty()) return "";
-    if (first_reason.empty()) first_reason = why;
-  }
-  return first_reason.empty() ? "no products of which one could take what the other makes" : first_reason;
-}
-
-std::vector<std::string> PersistentRuns::Write(double least_weight_bytes, TaskWriter* writer,
-                                               plan::Program* program) const {
-  std::vector<Stretch> stretches = Stretches();
-  std::vector<std::string> lines;
-  Reasons reasons;
+std::vector<PersistentRuns::Stretch> PersistentRuns::Chosen(double least_weight_bytes, Reasons* reasons) const {
+  std::vector<Stretch> stretches = Stretches(), chosen;
   for (size_t i = 0; i < stretches.size();) {
     const absl::Span<Stretch> group = Stretch::GroupFrom(i, &stretches);
     i += group.size();
     const std::string why = WhyLaunches(group, least_weight_bytes);
     for (Stretch& stretch : group) {
       if (stretch.IsRun() && why.empty()) {
-        lines.push_back(AddRun(stretch.draft, stretch.first, writer, program));
+        chosen.push_back(stretch);
       } else if (stretch.IsRun()) {
-        reasons.Add(absl::StrCat("launches, since ", why), absl::StrCat(stretch.first, " to ", stretch.end - 1));
+        reasons->Add(absl::StrCat("launches, since ", why), absl::StrCat(stretch.first, " to ", stretch.end - 1));
       }
       // The first task of a stretch that is empty ended the one before.
       const bool is_told = stretch.end == stretch.first && stretch.first > 0;
       if (stretch.misfit.empty() || is_told) continue;
       const bool fits_elsewhere = entries_[stretch.end].misfit.empty();
-      reasons.Add(
+      reasons->Add(
           absl::StrCat(fits_elsewhere ? "in no run with those before" : "in no run", ", since ", stretch.misfit),
           absl::StrCat(stretch.end));
     }
+  }
+  return chosen;
+}
+
+std::optional<std::vector<std::string>> PersistentRuns::WhyNone(double least_weight_bytes) const {
+  Reasons reasons;
+  if (!Chosen(least_weight_bytes, &reasons).empty()) return std::nullopt;
+  return reasons.WithoutTasks();
+}
+
+std::vector<std::string> PersistentRuns::Write(double least_weight_bytes, TaskWriter* writer,
+                                               plan::Program* program) const {
+  Reasons reasons;
+  std::vector<std::string> lines;
+  for (const Stretch& stretch : Chosen(least_weight_bytes, &reasons)) {
+    lines.push_back(AddRun(stretch.draft, stretch.first, writer, program));
   }
   for (std::string& line : reasons.Lines()) lines.push_back(std::move(line));
   return lines;

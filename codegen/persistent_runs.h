@@ -1,6 +1,7 @@
 // Which consecutive tasks of a program a device may run as one launch (kernels/common/persistent_run.cuh).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,8 @@ class PersistentRuns {
   // weights, on average, with room for a ring of five stages and no product of more than eight warps. Returns what is
   // in them, and why not more, in lines for people.
   std::vector<std::string> Write(double least_weight_bytes, TaskWriter* writer, plan::Program* program) const;
-  // Why Write would add none; "" if it would add some.
-  std::string WhyNone(double least_weight_bytes) const;
+  // Nothing if Write would add some; else its lines, without the numbers of tasks.
+  std::optional<std::vector<std::string>> WhyNone(double least_weight_bytes) const;
 
  private:
   struct Entry {
@@ -41,7 +42,10 @@ class PersistentRuns {
   };
 
   struct Stretch;
+  class Reasons;
   std::vector<Stretch> Stretches() const;
+  // Those that become runs; `reasons`: why others do not.
+  std::vector<Stretch> Chosen(double least_weight_bytes, Reasons* reasons) const;
   std::string WhyLaunches(absl::Span<const Stretch> stretches, double least_weight_bytes) const;
 
   const Target& target_;

@@ -118,6 +118,7 @@ TEST(PersistentRuns, AreNotChosenWhereTheyAreNoGain) {
     return absl::StrJoin(planned.code.lowering.programs(0).runs(), "\n");
   };
   EXPECT_THAT(reason_from(10'500), HasSubstr("launches, since they read 0.01 MB of weights each, on average, and"));
+  EXPECT_THAT(reason_from(10'500), HasSubstr("in no run, since step_inputs has no form for it")) << "and all others";
   EXPECT_THAT(reason_from(10'000), HasSubstr("launches, since they are not most of the 13 tasks"));
   EXPECT_EQ(reason_from(0), "") << "where nothing was measured";
 }

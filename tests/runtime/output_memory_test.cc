@@ -69,5 +69,28 @@ TEST(OutputMemory, IsBounded) {
   EXPECT_EQ(OutputMemory<CountingDevice>(&device).Take(1), nullptr);
 }
 
+// Has room for so many bytes at a time.
+struct SmallDevice {
+  int64_t room = 0;
+  absl::StatusOr<std::shared_ptr<char>> AllocateShared(int64_t bytes) {
+    if (bytes > room) return absl::ResourceExhaustedError("no memory");
+    room -= bytes;
+    return std::shared_ptr<char>(new char[static_cast<size_t>(bytes)], [this, bytes](const char* memory) {
+      room += bytes;
+      delete[] memory;
+    });
+  }
+};
+
+TEST(OutputMemory, GivesBackWhatNobodyHasWhereADeviceIsFull) {
+  SmallDevice device = {.room = 3 * 4096};
+  OutputMemory<SmallDevice> memory(&device);
+  const auto kept = memory.Take(4096);
+  memory.Take(6144);
+  EXPECT_EQ(device.room, 2048);
+  EXPECT_NE(memory.Take(8192), nullptr);
+  EXPECT_EQ(memory.num_blocks(), 2u);
+}
+
 }  // namespace
 }  // namespace llmc
