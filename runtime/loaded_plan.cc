@@ -229,9 +229,8 @@ absl::StatusOr<CudaRun*> LoadedPlan::RunOfTensors() {
   }
   if (has_paged_cache()) {
     return absl::UnimplementedError(
-        "the logits of a language model with a paged cache come to the host; compile an ONNX file with --no-paginate "
-        "to "
-        "have its tensors on the GPU");
+        "the logits of a language model with a paged cache come to the host; to have tensors of an ONNX file on the "
+        "GPU, compile it with --no-paginate");
   }
   return cuda_run();
 }

@@ -25,8 +25,8 @@ struct RequestsLoad {
 
 // Runs the load without the prefix cache: an entry with the load, seconds, answers' tokens a second, and of the run's
 // phases (until each request has its first token, while all generate, while fewer and fewer do) steps, seconds and, of
-// the second, the median step. ResourceExhausted: one of the requests does not fit; where not all fit at once, fewer
-// run together.
+// the second, the median step. ResourceExhausted: there are more of them than a step may have, or one does not fit;
+// where the cache has no room for all at once, fewer run together.
 absl::StatusOr<nlohmann::ordered_json> TimeRequests(Executor* executor, const RequestsLoad& load);
 std::string RequestsText(const nlohmann::ordered_json& entry);
 

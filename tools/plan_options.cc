@@ -206,9 +206,8 @@ void AddDeviceOptions(CLI::App* command, DevicePlanOptions* options) {
           "how decode steps of up to 4 sequences run on the GPU: launches (one for each task), persistent (many tasks "
           "in one launch that stays on all multiprocessors, where they can be) or auto (if not given: of one sequence "
           "persistent on sm_90a by rules that were measured on an H100, and with fewer models on an H200, and of two "
-          "with weights in 16 bits by such of an H200, where it is mostly faster; `llmc explain PLAN` says which "
-          "tasks, "
-          "and why not others)")
+          "with weights in 16 bits by such of an H200, where it is mostly faster; `llmc explain PLAN` says "
+          "which tasks, and why not others)")
       ->check(CLI::IsMember({"launches", "persistent", "auto"}));
   command->add_flag("--tf32", options->tf32,
                     "of products in f32 that cuBLASLt computes: factors in TF32, which has 10 bits of mantissa, for "
