@@ -41,6 +41,7 @@ struct KernelArg {
   // Passed as a map of tiles of so many rows of that memory, a matrix of so many rows; 0: as a pointer.
   int64_t tile_rows = 0, row_bytes = 0;
   std::string rows;
+  bool read_once = false;                        // a matrix of which each tile is copied once
   std::vector<KernelDeviceError> device_errors;  // passed as i64: the number of the first in the plan
 
   static KernelArg Of(const Value* value) { return {.value = value}; }
@@ -70,6 +71,11 @@ struct KernelArg {
     map.tile_rows = of_tile_rows;
     map.row_bytes = of_row_bytes;
     map.rows = of_rows.ToString();
+    return map;
+  }
+  KernelArg ReadOnce() const {
+    KernelArg map = *this;
+    map.read_once = true;
     return map;
   }
 };
