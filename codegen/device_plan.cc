@@ -80,7 +80,7 @@ bool HasWholeSizes(const plan::Task& task) {
   std::vector<absl::string_view> texts(task.kernel().tiles().begin(), task.kernel().tiles().end());
   for (const plan::Arg& arg : task.args()) {
     if (arg.has_dim()) texts.push_back(arg.dim());
-    if (arg.has_tiles()) texts.push_back(arg.tiles().rows());
+    if (arg.has_tiles() && !arg.tiles().all_rows()) texts.push_back(arg.tiles().rows());
   }
   if (task.has_copy()) texts.push_back(task.copy().bytes());
   if (const plan::Gemm& gemm = task.gemm(); task.has_gemm()) {

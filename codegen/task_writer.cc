@@ -58,6 +58,7 @@ absl::Status TaskWriter::SetArg(const KernelParam& param, const TaskInfo& info, 
   if (from.tile_rows > 0) {
     plan::TileMap* map = arg->mutable_tiles();
     map->set_rows(from.rows);
+    map->set_all_rows(from.rows.empty());
     map->set_row_bytes(static_cast<uint64_t>(from.row_bytes));
     map->set_tile_rows(static_cast<uint32_t>(from.tile_rows));
     map->set_read_once(from.read_once);

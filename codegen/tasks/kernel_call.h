@@ -38,7 +38,8 @@ struct KernelArg {
   int64_t offset = 0;      // of that in the scratch, in bytes
   bool is_step_messages = false;
   bool is_device_error_record = false;
-  // Passed as a map of tiles of so many rows of that memory, a matrix of so many rows; 0: as a pointer.
+  // Passed as a map of tiles of so many rows of that memory, a matrix of so many rows, or, if that is empty, of all
+  // that it has; 0: as a pointer.
   int64_t tile_rows = 0, row_bytes = 0;
   std::string rows;
   bool read_once = false;                        // a matrix of which each tile is copied once
@@ -71,6 +72,12 @@ struct KernelArg {
     map.tile_rows = of_tile_rows;
     map.row_bytes = of_row_bytes;
     map.rows = of_rows.ToString();
+    return map;
+  }
+  KernelArg AsAllTiles(int64_t of_row_bytes, int64_t of_tile_rows) const {
+    KernelArg map = *this;
+    map.tile_rows = of_tile_rows;
+    map.row_bytes = of_row_bytes;
     return map;
   }
   KernelArg ReadOnce() const {

@@ -192,6 +192,15 @@ KernelCall DecodeRowsCall(const PagedAttention& op, const Value* out, const Atte
   return call;
 }
 
+// Whether the cache is a matrix of rows of heads, of whose pages maps of tiles copy whole pieces.
+bool HasMap(const KvPages& kv) {
+  const StateType& type = *kv.state->state;
+  const int64_t row_bytes = kv.head_dim() * DTypeBits(kv.dtype()) / 8;
+  return !kv.is_encoded() && (kFlashMapRows % type.page_size == 0 || type.page_size % kFlashMapRows == 0) &&
+         type.page_size % 8 == 0 && type.RecordBytes() % row_bytes == 0 && type.OffsetOf(*kv.keys) % row_bytes == 0 &&
+         type.OffsetOf(*kv.values) % row_bytes == 0;
+}
+
 // Sequences of more than `tokens` tokens. Where there is a `scratch`: those that are in it (`in_scratch`), or the
 // others.
 KernelCall PrefillCall(const PagedAttention& op, const Value* out, const AttentionSizes& sizes, int64_t tokens,
@@ -204,7 +213,14 @@ KernelCall PrefillCall(const PagedAttention& op, const Value* out, const Attenti
   }
   // Slopes take registers as a mask of floats does.
   const int64_t mask_bytes = op.slopes != nullptr ? 4 : 0;
-  const bool persistent = AddFlashBlocks(sizes.kv.head_dim(), sizes.kv.head_dim(), mask_bytes, target, &call);
+  const bool by_map = scratch == nullptr && HasMap(sizes.kv);
+  const bool persistent = AddFlashBlocks(sizes.kv.head_dim(), sizes.kv.head_dim(), mask_bytes, by_map, target, &call);
+  if (by_map && persistent) {
+    call.function = "PagedAttentionPrefillByMap";
+    const int64_t rows = std::min<int64_t>(sizes.kv.state->state->page_size, kFlashMapRows);
+    call.AddParams({{"const __grid_constant__ llmc::TileMap", "map",
+                     KernelArg::Of(sizes.kv.state).AsAllTiles(sizes.kv.head_dim() * sizes.element_bytes, rows)}});
+  }
   AddNumbers(op, /*adds=*/op.slopes != nullptr, &call);
   if (in_scratch) {
     PagedAttention decoded = op;
@@ -248,7 +264,8 @@ KernelCall SimpleCall(const PagedAttention& op, const Value* out, const Attentio
 
 }  // namespace
 
-bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, const Target& target, KernelCall* call) {
+bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, bool by_maps, const Target& target,
+                    KernelCall* call) {
   const int dim = static_cast<int>(std::max(key_dim, value_dim)), padded_dim = PaddedHeadDim(dim);
   const bool warpgroups = target.wgmma && key_dim == value_dim && (dim == 128 || dim == 64);
   const bool wide = padded_dim > 128;  // fewer rows a warp, so that their sums fit its registers
@@ -257,9 +274,12 @@ bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, cons
   const bool fits = mask_bytes == 0 || (mask_bytes <= 2 && dim == 64);
   const int keys = !warpgroups ? small : fits ? 128 : 64;
   call->threads = warpgroups ? kFlashHopperThreads : wide ? 256 : 128;
-  call->shared_bytes = warpgroups ? FlashHopperSharedBytes(dim, keys) : FlashSharedBytes(dim, kFlashRows, keys);
+  by_maps = by_maps && warpgroups;
+  call->shared_bytes =
+      warpgroups ? FlashHopperSharedBytes(dim, keys, by_maps) : FlashSharedBytes(dim, kFlashRows, keys);
   call->adapts = true;
   call->AddConstants({{"kHopper", warpgroups},
+                      {"kByMaps", by_maps},
                       {"kBlocks", warpgroups ? target.sms : 0},
                       {"kM", wide || warpgroups ? 1 : 2},
                       {"kKeys", keys},

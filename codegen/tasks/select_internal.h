@@ -113,8 +113,10 @@ inline KernelCall::Task AsTask(const KernelCall& call) {
   return task;
 }
 // select_attention.cc: adds the constants of those kernels, threads and shared memory; true if blocks are persistent,
-// one for each multiprocessor. `mask_bytes`: of an element of a mask in memory, 0 without one.
-bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, const Target& target, KernelCall* call);
+// one for each multiprocessor. `mask_bytes`: of an element of a mask in memory, 0 without one. `by_maps`: keys and
+// values can be copied by maps of tiles, and are where blocks are persistent.
+bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, bool by_maps, const Target& target,
+                    KernelCall* call);
 // select_batched_gemv.cc: of several products.
 Calls SelectBatchedGemv(const KernelBody& body, const ProgramScope& scope);
 // select_latent_attention.cc: of rows of the cache that are keys and values at once.

@@ -44,7 +44,8 @@ Calls OnTensorCores(const KernelBody& body, const Node& node, const PackedSizes&
     call.params[static_cast<size_t>(param)] = In(rows->in, name);
     absl::StrAppend(&call.arguments, StridedRowsText(*rows, name, false, &call), ", ");
   }
-  const bool persistent = AddFlashBlocks(sizes.dim, sizes.value_dim, /*mask_bytes=*/0, target, &call);
+  const bool persistent =
+      AddFlashBlocks(sizes.dim, sizes.value_dim, /*mask_bytes=*/0, /*by_maps=*/false, target, &call);
   call.AddParams(
       {Float(op.softcap != 0 ? op.scale : op.scale * std::log2(std::exp(1.0)), "scale"), Float(op.softcap, "softcap")});
   AddDeviceErrors({{"packed_attention: starts are not in order from 0 to $0", &node}}, &call);

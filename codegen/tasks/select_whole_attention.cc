@@ -80,6 +80,22 @@ std::string HeadsText(const MovedValue& heads, const std::string& name, bool is_
   return StridedText(absl::StrCat(is_written ? "" : "const ", DeviceType(heads.in)), name, heads.place, call);
 }
 
+// Whether the heads of a place are columns of a matrix whose rows are those of one key each, so that a map of tiles
+// copies them: then the other strides are whole rows, or that of heads is within a row.
+bool HasMap(const Place& place, int64_t heads, int64_t dim) {
+  const SizeList& strides = place.strides;
+  if (!strides[2].is_number() || strides[2].number() < dim || !strides[3].Is(1)) return false;
+  const int64_t row = strides[2].number();
+  if (!strides[0].IsMultipleOf(row)) return false;
+  if (!place.offset.is_number()) return false;
+  int64_t last = place.offset.number() % row;
+  if (!strides[1].IsMultipleOf(row)) {
+    if (!strides[1].is_number()) return false;
+    last += (heads - 1) * strides[1].number();
+  }
+  return last + dim <= row;
+}
+
 KernelCall OnTensorCores(const Attention& op, const Heads& heads, int64_t dim, int64_t value_dim,
                          const Target& target) {
   const Dims &q = op.q->type.shape, &k = op.k->type.shape;
@@ -89,7 +105,8 @@ KernelCall OnTensorCores(const Attention& op, const Heads& heads, int64_t dim, i
   call.pdl = true;
   call.AddConstants({{"kKvHeads", kv_heads}, {"kGroup", group}, {"kKeyDim", dim}, {"kValueDim", value_dim}});
   const int64_t mask_bytes = op.mask == nullptr ? 0 : (DTypeBits(op.mask->type.dtype) + 7) / 8;
-  const bool persistent = AddFlashBlocks(dim, value_dim, mask_bytes, target, &call);
+  const bool by_maps = HasMap(heads.k.place, kv_heads, dim) && HasMap(heads.v.place, kv_heads, value_dim);
+  const bool persistent = AddFlashBlocks(dim, value_dim, mask_bytes, by_maps, target, &call);
   for (const auto& [at, name] : {std::pair(&heads.out, "out"), {&heads.q, "q"}, {&heads.k, "k"}, {&heads.v, "v"}}) {
     absl::StrAppend(&call.arguments, HeadsText(*at, name, at == &heads.out, &call), ",\n      ");
   }
@@ -97,6 +114,15 @@ KernelCall OnTensorCores(const Attention& op, const Heads& heads, int64_t dim, i
   absl::StrAppend(&call.arguments, call.SizesText({q[0], q[2], k[2], ShiftOf(op)}), ", scale, softcap");
   call.AddParams({Float(op.softcap != 0 || adds ? op.scale : op.scale * std::log2(std::exp(1.0)), "scale"),
                   Float(op.softcap, "softcap")});
+  if (by_maps && persistent) {
+    call.function = "WholeAttentionByMaps";
+    call.arguments += ", k_map, v_map, k, v";
+    for (const auto& [at, name] : {std::pair(&heads.k, "k_map"), {&heads.v, "v_map"}}) {
+      const int64_t row_bytes = at->place.strides[2].number() * 2;
+      call.AddParams({{"const __grid_constant__ llmc::TileMap", name,
+                       KernelArg::Of(at->in).AsAllTiles(row_bytes, kFlashMapRows)}});
+    }
+  }
   call.grid[0] = persistent ? Dim(target.sms) : q[0] * Dim(kv_heads) * Blocks(q[2] * Dim(group), kFlashRows);
   return call;
 }

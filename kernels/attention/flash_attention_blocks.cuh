@@ -5,9 +5,9 @@
 //   bool Get(context, i32 turn, Source* source) what the block does at its turn 0, 1…; false if nothing is left
 //
 // C::T: element type, 16 bits.  C::kSoftcap: whether scores are capped.
-// C::kHopper: whether to compute as flash_attention_hopper.cuh does.  C::kM: else a warp has 16 * kM rows.
-// C::kKeys: of a tile.  C::kThreads: of a block.
-// C::kSharedBytes: the dynamic shared memory; GPUs that have less need no more than they have.
+// C::kHopper: whether to compute as flash_attention_hopper.cuh does, and C::kByMaps, whether by maps of tiles.  C::kM:
+// else a warp has 16 * kM rows. C::kKeys: of a tile.  C::kThreads: of a block. C::kSharedBytes: the dynamic shared
+// memory; GPUs that have less need no more than they have.
 #pragma once
 #include "kernels/attention/flash_attention.cuh"
 #include "kernels/attention/flash_attention_hopper.cuh"

@@ -6,9 +6,15 @@
 // Queries stay in registers, as the left operand. Source::kKeyDim and kValueDim are both 64 or both 128, S::kKeys is 64
 // or 128.
 // A Work says what to do: bool Get(context, i32 turn, Source* source), called by the warps that copy.
+//
+// S::kByMaps: tiles whose keys are all seen by some row are copied by maps of tiles, by one thread; the others, as all
+// where there are no maps, by 16 bytes a thread. Then a Source has:
+//   kMapRows                                   keys that lie one after the other, and are copied at once
+//   i32 MapRowOf(i32 key)                      what the next one needs to know of the keys from here on
+//   void CopyRows<kOfKeys>(u32 to, i32 map_row, int part, u64* barrier)  copies their columns 64 * part…
 #pragma once
 #include "kernels/attention/flash_attention.cuh"
-#include "kernels/common/hopper.cuh"
+#include "kernels/common/bulk_copy.cuh"
 
 namespace llmc {
 
@@ -22,13 +28,13 @@ struct FlashAttentionHopper {
   static constexpr int kWarpgroups = 2;  // that compute
   static constexpr int kThreads = 128 * (1 + kWarpgroups);
   static constexpr int kRows = 64 * kWarpgroups;
-  static constexpr int kKeyStages = 2, kValueStages = 2;
-  static constexpr u32 kColumns = kKeys * 128;        // bytes of 64 columns of a tile of keys or values
-  static constexpr u32 kPart = kDim / 64 * kColumns;  // of a tile
-  static constexpr int kStride = Tile::kStride;       // of rows of queries
-  static constexpr int kSharedBytes = FlashHopperSharedBytes(kDim, kKeys);
-  static_assert(kSharedBytes == (kKeyStages + kValueStages) * kPart + kRows * kStride * 2 + 1024,
-                "the layout has what is used here");
+  static constexpr int kStages = FlashHopperStages(S::kByMaps);  // of keys, and of values
+  static constexpr int kOffsets = kKeys / 32;                    // of keys that a lane looks up
+  static constexpr u32 kColumns = kKeys * 128;                   // bytes of 64 columns of a tile of keys or values
+  static constexpr u32 kPart = kDim / 64 * kColumns;             // of a tile
+  static constexpr u32 kQueryColumns = kRows * 128;              // bytes of 64 columns of queries
+  static constexpr int kSharedBytes = FlashHopperSharedBytes(kDim, kKeys, S::kByMaps);
+  static_assert(kSharedBytes == 2 * kStages * kPart + kRows * kDim * 2 + 1024, "the layout has what is used here");
   static_assert(kDim == Source::kValueDim, "keys and values lie alike");
   static_assert(kDim == 64 || kDim == 128, "rows are one or two times 128 bytes");
   static_assert(S::kThreads == kThreads && kThreads == kFlashHopperThreads && kRows == kFlashRows,
@@ -36,7 +42,7 @@ struct FlashAttentionHopper {
 
   // What the warpgroups tell each other: what is there and what is free, and what there is to do.
   struct Shared {
-    u64 keys_full[kKeyStages], keys_free[kKeyStages], values_full[kValueStages], values_free[kValueStages];
+    u64 keys_full[kStages], keys_free[kStages], values_full[kStages], values_free[kStages];
     u64 work_full, work_free;
     Source source;
     bool more;
@@ -52,22 +58,23 @@ struct FlashAttentionHopper {
         work(work),
         shared(context.template Shared<Shared>()),
         keys((SharedAddress(dynamic_shared) + 1023) / 1024 * 1024),
-        values(keys + kKeyStages * kPart),
-        queries(values + kValueStages * kPart) {}
+        values(keys + kStages * kPart),
+        queries(values + kStages * kPart) {}
 
   // All threads of the block.
   __device__ __forceinline__ void Run(const Scale& scale) const {
     if (threadIdx.x == 0) {
-      for (int i = 0; i < kKeyStages; ++i) {
+      for (int i = 0; i < kStages; ++i) {
         InitBarrier(&shared.keys_full[i], 128);
         InitBarrier(&shared.keys_free[i], 4 * kWarpgroups);
-      }
-      for (int i = 0; i < kValueStages; ++i) {
         InitBarrier(&shared.values_full[i], 128);
         InitBarrier(&shared.values_free[i], 4 * kWarpgroups);
       }
       InitBarrier(&shared.work_full, 1 + 128);
       InitBarrier(&shared.work_free, 128 * kWarpgroups);
+#if LLMC_SM90
+      if (S::kByMaps) FenceBarriers();
+#endif
     }
     context.Sync();
     i32 tiles = 0;  // done so far
@@ -99,11 +106,20 @@ struct FlashAttentionHopper {
     if (more) {
       CopyQueries(source);
       ArriveWithCopies(&shared.work_full);
-      Copy(source, tiles);
+      if constexpr (S::kByMaps) {
+        CopyByMaps(source, tiles);
+      } else {
+        Copy(source, tiles);
+      }
     } else {
       ArriveAt(&shared.work_full);
     }
     return more;
+  }
+
+  // Where 8 elements of a row of queries lie, so that those of 8 rows are in different banks.
+  __device__ __forceinline__ u32 QueryAt(int row, int chunk) const {
+    return queries + chunk / 8 * kQueryColumns + row * 128 + (chunk % 8 ^ row % 8) * 16;
   }
 
   __device__ __forceinline__ void CopyQueries(const Source& source) const {
@@ -112,7 +128,7 @@ struct FlashAttentionHopper {
 #pragma unroll 4
     for (int row = threadIdx.x % 128 / kChunks; row < kRows; row += kRowsAtOnce) {
       const T* from = source.Query(row);
-      CopyAsync(queries + (row * kStride + column) * 2, from + column, from != nullptr);
+      CopyAsync(QueryAt(row, column / 8), from + column, from != nullptr);
     }
   }
 
@@ -121,19 +137,88 @@ struct FlashAttentionHopper {
     i32 offsets[kOffsets], next[kOffsets];
     FindOffsets(source, last, offsets);
     for (i32 tile = last; tile >= first; --tile, ++*tiles) {
-      const int key_stage = *tiles % kKeyStages, value_stage = *tiles % kValueStages;
       FindOffsets(source, tile - 1, next);
-      WaitAt(&shared.keys_free[key_stage], (*tiles / kKeyStages + 1) % 2);
-      CopyTile<true>(source, keys + key_stage * kPart, tile, offsets);
-      Arrive(&shared.keys_full[key_stage]);
-      WaitAt(&shared.values_free[value_stage], (*tiles / kValueStages + 1) % 2);
-      CopyTile<false>(source, values + value_stage * kPart, tile, offsets);
-      Arrive(&shared.values_full[value_stage]);
+      CopyPart<true>(source, tile, *tiles, offsets);
+      CopyPart<false>(source, tile, *tiles, offsets);
 #pragma unroll
       for (int p = 0; p < kOffsets; ++p) offsets[p] = next[p];
     }
   }
 
+  // The keys or the values of a tile, to the stage of tile number `number` of the block.
+  template <bool kOfKeys>
+  __device__ __forceinline__ void CopyPart(const Source& source, i32 tile, i32 number,
+                                           const i32 (&offsets)[kOffsets]) const {
+    const int stage = WaitForStage<kOfKeys>(number);
+    CopyTile<kOfKeys>(source, (kOfKeys ? keys : values) + stage * kPart, tile, offsets);
+    Arrive(kOfKeys ? &shared.keys_full[stage] : &shared.values_full[stage]);
+  }
+
+  template <bool kOfKeys>
+  __device__ __forceinline__ int WaitForStage(i32 number) const {
+    const int stage = number % kStages;
+    WaitAt(kOfKeys ? &shared.keys_free[stage] : &shared.values_free[stage], (number / kStages + 1) % 2);
+    return stage;
+  }
+
+  // ---- the same by maps of tiles -----------------------------------------------------------------------------------
+  static __device__ __forceinline__ bool IsByMap(const Source& source, i32 tile) {
+    return S::kByMaps && tile * kKeys >= source.first_key && (tile + 1) * kKeys <= source.end_key;
+  }
+
+  // Keys come a tile ahead of values, as they are needed. What must be looked up for a copy is looked up two tiles
+  // ahead: each lane has the keys of one copy.
+  __device__ __forceinline__ void CopyByMaps(const Source& source, i32* tiles) const {
+    const i32 first = FirstTile(source), last = LastTile(source);
+    i32 map_row = FindMapRow(source, last), next = FindMapRow(source, last - 1);
+    CopyPartByMap<true>(source, last, *tiles, map_row);
+    for (i32 tile = last; tile >= first; --tile, ++*tiles) {
+      const i32 after = FindMapRow(source, tile - 2);
+      if (tile > first) CopyPartByMap<true>(source, tile - 1, *tiles + 1, next);
+      CopyPartByMap<false>(source, tile, *tiles, map_row);
+      map_row = next;
+      next = after;
+    }
+  }
+
+  static __device__ __forceinline__ i32 FindMapRow(const Source& source, i32 tile) {
+    const i32 key = tile * kKeys + static_cast<i32>(threadIdx.x) % (kKeys / Source::kMapRows) * Source::kMapRows;
+    return source.MapRowOf(max(source.first_key, min(key, source.end_key - 1)));
+  }
+
+  template <bool kOfKeys>
+  __device__ __forceinline__ void CopyPartByMap(const Source& source, i32 tile, i32 number, i32 map_row) const {
+    constexpr int kCopies = kKeys / Source::kMapRows;
+    static_assert(kCopies * Source::kMapRows == kKeys && kCopies <= 32 && Source::kMapRows % 8 == 0, "whole copies");
+    if (!IsByMap(source, tile)) {
+      i32 offsets[kOffsets];
+      FindOffsets(source, tile, offsets);
+      CopyPart<kOfKeys>(source, tile, number, offsets);
+      return;
+    }
+#if LLMC_SM90
+    const int stage = WaitForStage<kOfKeys>(number);
+    u64* const full = kOfKeys ? &shared.keys_full[stage] : &shared.values_full[stage];
+    if (threadIdx.x % 128 != 0) ArriveAt(full);
+    if (threadIdx.x % 128 >= 32) return;
+    i32 map_rows[kCopies];
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) map_rows[i] = __shfl_sync(~0u, map_row, i);
+    if (threadIdx.x % 128 == 0) ArriveExpecting(full, kPart);
+    __syncwarp();
+    if (!ElectThread()) return;
+    const u32 to = (kOfKeys ? keys : values) + stage * kPart;
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+#pragma unroll
+      for (int part = 0; part < kDim / 64; ++part) {
+        source.template CopyRows<kOfKeys>(to + part * kColumns + i * Source::kMapRows * 128, map_rows[i], part, full);
+      }
+    }
+#endif
+  }
+
+  // ---- copies of 16 bytes ------------------------------------------------------------------------------------------
   // What this thread has written of a tile is there, or will be.
   static __device__ __forceinline__ void Arrive(u64* barrier) {
     if constexpr (kHasCodes<Source>) {
@@ -145,7 +230,6 @@ struct FlashAttentionHopper {
   }
 
   // Each lane looks up the keys of its number, and 32, 64… on.
-  static constexpr int kOffsets = kKeys / 32;
   __device__ __forceinline__ void FindOffsets(const Source& source, i32 tile, i32 (&offsets)[kOffsets]) const {
 #pragma unroll
     for (int p = 0; p < kOffsets; ++p) {
@@ -209,7 +293,7 @@ struct FlashAttentionHopper {
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16;
 #pragma unroll
     for (int step = 0; step < kDim / 16; ++step) {
-      LoadMatrices(query[step], queries + (row * kStride + step * 16 + lane / 16 * 8) * 2);
+      LoadMatrices(query[step], QueryAt(row, 2 * step + lane / 16));
     }
   }
 
@@ -249,10 +333,18 @@ struct FlashAttentionHopper {
   static __device__ __forceinline__ void WaitForTurn() { SyncNamed(1 + threadIdx.x / 128, 128 * kWarpgroups); }
   static __device__ __forceinline__ void GiveTurn() { ArriveNamed(2 - threadIdx.x / 128, 128 * kWarpgroups); }
 
-  // Waits for a tile of keys or values, and lets the tensor cores see it and all before it.
-  static __device__ __forceinline__ void WaitForTile(u64* barrier, i32 phase) {
-    WaitAt(barrier, phase % 2);
-    FenceSharedForTensorCores();
+  // Waits for keys or values of tile number `number` of the block.
+  __device__ __forceinline__ int WaitForKeys(i32 number) const {
+    WaitAt(&shared.keys_full[number % kStages], number / kStages % 2);
+    return number % kStages;
+  }
+  __device__ __forceinline__ int WaitForValues(i32 number) const {
+    WaitAt(&shared.values_full[number % kStages], number / kStages % 2);
+    return number % kStages;
+  }
+  // Lets the tensor cores see a tile that was waited for and what threads have written of it.
+  static __device__ __forceinline__ void ShowTile(const Source& source, i32 tile) {
+    if (!IsByMap(source, tile)) FenceSharedForTensorCores();
   }
 
   // Over 60 lines: one pipeline, whose order is what makes it fast.
@@ -271,8 +363,8 @@ struct FlashAttentionHopper {
     tile.Reset(Source::kAdds ? kLowestAdded : kLowestScore);
     float rescale[1][2];
 
-    int key_stage = *tiles % kKeyStages;
-    WaitForTile(&shared.keys_full[key_stage], *tiles / kKeyStages);
+    int key_stage = WaitForKeys(*tiles);
+    ShowTile(source, last);
     WaitForTurn();
     BeginProducts();
     MultiplyKeys(query, keys + key_stage * kPart, &tile);
@@ -286,13 +378,11 @@ struct FlashAttentionHopper {
 
     // Scores of a tile, while values of the tile before it are added.
     for (i32 at = last - 1; at >= first; --at) {
-      const int value_stage = *tiles % kValueStages;
-      const i32 value_phase = *tiles / kValueStages;
-      ++*tiles;
-      key_stage = *tiles % kKeyStages;
       LoadMask(source, rows, at * kKeys, &pairs);
-      WaitAt(&shared.keys_full[key_stage], *tiles / kKeyStages % 2);
-      WaitForTile(&shared.values_full[value_stage], value_phase);
+      key_stage = WaitForKeys(*tiles + 1);
+      const int value_stage = WaitForValues(*tiles);
+      if (!IsByMap(source, at + 1) || !IsByMap(source, at)) FenceSharedForTensorCores();
+      ++*tiles;
       WaitForTurn();
       Pin(tile.scores[0]);
       Pin(tile.out[0]);
@@ -312,8 +402,8 @@ struct FlashAttentionHopper {
       for (int step = 0; step < kKeys / 16; ++step) tile.PackWeights(0, step, weights[step]);
     }
 
-    const int value_stage = *tiles % kValueStages;
-    WaitForTile(&shared.values_full[value_stage], *tiles / kValueStages);
+    const int value_stage = WaitForValues(*tiles);
+    ShowTile(source, first);
     Pin(tile.out[0]);
     BeginProducts();
     MultiplyValues(weights, values + value_stage * kPart, &tile);

@@ -75,11 +75,32 @@ struct PagedKeys {
   static __device__ __forceinline__ Sequences SequencesOf(const i32* starts, const i32*) { return {starts}; }
   const T* __restrict__ keys;  // of the head, from page 0 on
   const i32* __restrict__ table;
+  const TileMap* map;  // of the cache, where there is one
+  i32 first_map_row;   // of the head's keys in page 0
 
   __device__ __forceinline__ PagedKeys() = default;
-  __device__ __forceinline__ PagedKeys(const T* kv, const i32* table, const StaticScales&, const Sequences&, i32,
-                                       i32 head)
-      : keys(kv + KeysOfHead<C>(head)), table(table) {}
+  __device__ __forceinline__ PagedKeys(const T* kv, const i32* table, const TileMap* map, const StaticScales&,
+                                       const Sequences&, i32, i32 head)
+      : keys(kv + KeysOfHead<C>(head)),
+        table(table),
+        map(map),
+        first_map_row(static_cast<i32>(KeysOfHead<C>(head) / C::kHeadDim)) {}
+  static constexpr int kMapRows = C::kPageSize < kFlashMapRows ? C::kPageSize : kFlashMapRows;
+  __device__ __forceinline__ i32 MapRowOf(i32 key) const {
+    static_assert(!C::kByMaps || (C::kPageElements % C::kHeadDim == 0 && C::kKeysAt % C::kHeadDim == 0 &&
+                                  C::kValuesAt % C::kHeadDim == 0 && C::kPageSize % kMapRows == 0),
+                  "pages are whole rows, and whole copies");
+    const u32 at = static_cast<u32>(key);
+    const i32 page = table[at / C::kPageSize];
+    return page * static_cast<i32>(C::kPageElements / C::kHeadDim) + static_cast<i32>(at % C::kPageSize);
+  }
+#if LLMC_SM90
+  template <bool kOfKeys>
+  __device__ __forceinline__ void CopyRows(u32 to, i32 map_row, int part, u64* barrier) const {
+    constexpr i32 kOther = kOfKeys ? 0 : static_cast<i32>((C::kValuesAt - C::kKeysAt) / C::kHeadDim);
+    CopyTile(to, *map, part * kTileBytes, first_map_row + kOther + map_row, barrier);
+  }
+#endif
   __device__ __forceinline__ i32 OffsetOf(i32 key) const { return SlotOf<C>(table, key); }
   __device__ __forceinline__ const T* Key(i32 slot) const {
     return keys + RowOfSlot<C, C::kHeadDim>(static_cast<u32>(slot));
@@ -98,8 +119,8 @@ struct EncodedKeys {
   i32 of_head;
 
   __device__ __forceinline__ EncodedKeys() = default;
-  __device__ __forceinline__ EncodedKeys(const u8* kv, const i32* table, const StaticScales& static_scales,
-                                         const Sequences&, i32, i32 head)
+  __device__ __forceinline__ EncodedKeys(const u8* kv, const i32* table, const TileMap*,
+                                         const StaticScales& static_scales, const Sequences&, i32, i32 head)
       : kv(kv), table(table), static_scales(static_scales), of_head(head) {}
   __device__ __forceinline__ i32 OffsetOf(i32 key) const { return SlotOf<C>(table, key); }
   __device__ __forceinline__ void LoadChunk(i32 slot, int part, int column, Chunk* chunk) const {
@@ -115,8 +136,8 @@ struct DecodedKeys {
   const T* __restrict__ rows;  // from that of position 0 on, if there were one
 
   __device__ __forceinline__ DecodedKeys() = default;
-  __device__ __forceinline__ DecodedKeys(const T* kv, const i32*, const StaticScales&, const Sequences& sequences,
-                                         i32 lane, i32 head)
+  __device__ __forceinline__ DecodedKeys(const T* kv, const i32*, const TileMap*, const StaticScales&,
+                                         const Sequences& sequences, i32 lane, i32 head)
       : rows(kv + DecodedRow<C>(head, __shfl_sync(~0u, sequences.begin - sequences.position, lane))) {}
   __device__ __forceinline__ i32 OffsetOf(i32 key) const { return key; }
   __device__ __forceinline__ const T* Key(i32 key) const { return rows + static_cast<i64>(key) * (2 * C::kHeadDim); }
@@ -214,6 +235,7 @@ struct PrefillWork {
   const i32* __restrict__ starts;
   i32 sequences;
   i64 pages_per_sequence;
+  const TileMap* map;
   Terms terms;
   StaticScales static_scales;
 
@@ -231,7 +253,7 @@ struct PrefillWork {
     source->q = q;
     source->head = index % C::kKvHeads;
     static_cast<Keys&>(*source) =
-        Keys(kv, pages + at.sequence * pages_per_sequence, static_scales, all, at.lane, source->head);
+        Keys(kv, pages + at.sequence * pages_per_sequence, map, static_scales, all, at.lane, source->head);
     source->first_token = starts[at.sequence];
     source->first_row = at.tile * kRows;
     const i32 tokens = starts[at.sequence + 1] - source->first_token, length = lens[at.sequence];
@@ -243,6 +265,24 @@ struct PrefillWork {
   }
 };
 
+// `map`: with kByMaps, of the cache as rows of kHeadDim elements.
+template <class C, class Context, class Terms>
+__device__ __forceinline__ void AttendChunks(const Context& context, typename C::T* __restrict__ out,
+                                             const typename C::T* __restrict__ q,
+                                             const CacheElement<C>* __restrict__ kv, const i32* __restrict__ pages,
+                                             const i32* __restrict__ lens, const i32* __restrict__ starts,
+                                             const TileMap* map, i64 sequences, i64 pages_per_sequence,
+                                             float scale_of_op, float softcap, const Terms& terms,
+                                             const StaticScales& static_scales) {
+  using Work = PrefillWork<C, Terms>;
+  static_assert(C::kKvHeads > 0 && C::kGroup > 0 && C::kPageSize > 0, "kKvHeads, kGroup, kPageSize: of the state");
+  static_assert(C::kTokens >= 0, "kTokens: left alone");
+  context.Wait();
+  const Work work = {out, q,     kv,           pages, lens, starts, static_cast<i32>(sequences), pages_per_sequence,
+                     map, terms, static_scales};
+  FlashAttentionBlocks<C>(context, work, ScoreScale<C::kSoftcap, Terms::kSlopes>(scale_of_op, softcap));
+}
+
 template <class C, class Context, class Terms = HeadTerms<false, false>>
 __device__ __forceinline__ void PagedAttentionPrefill(const Context& context, typename C::T* __restrict__ out,
                                                       const typename C::T* __restrict__ q,
@@ -251,13 +291,20 @@ __device__ __forceinline__ void PagedAttentionPrefill(const Context& context, ty
                                                       const i32* __restrict__ starts, i64 sequences,
                                                       i64 pages_per_sequence, float scale_of_op, float softcap,
                                                       const Terms& terms = {}, const StaticScales& static_scales = {}) {
-  using Work = PrefillWork<C, Terms>;
-  static_assert(C::kKvHeads > 0 && C::kGroup > 0 && C::kPageSize > 0, "kKvHeads, kGroup, kPageSize: of the state");
-  static_assert(C::kTokens >= 0, "kTokens: left alone");
-  context.Wait();
-  const Work work = {out,          q, kv, pages, lens, starts, static_cast<i32>(sequences), pages_per_sequence, terms,
-                     static_scales};
-  FlashAttentionBlocks<C>(context, work, ScoreScale<C::kSoftcap, Terms::kSlopes>(scale_of_op, softcap));
+  AttendChunks<C>(context, out, q, kv, pages, lens, starts, nullptr, sequences, pages_per_sequence, scale_of_op,
+                  softcap, terms, static_scales);
+}
+
+template <class C, class Context, class Terms = HeadTerms<false, false>>
+__device__ __forceinline__ void PagedAttentionPrefillByMap(const Context& context, typename C::T* __restrict__ out,
+                                                           const typename C::T* __restrict__ q,
+                                                           const typename C::T* __restrict__ kv,
+                                                           const i32* __restrict__ pages, const i32* __restrict__ lens,
+                                                           const i32* __restrict__ starts, const TileMap& map,
+                                                           i64 sequences, i64 pages_per_sequence, float scale_of_op,
+                                                           float softcap, const Terms& terms = {}) {
+  AttendChunks<C>(context, out, q, kv, pages, lens, starts, &map, sequences, pages_per_sequence, scale_of_op, softcap,
+                  terms, StaticScales{});
 }
 
 }  // namespace llmc

@@ -9,6 +9,8 @@
 // C::T: element type, 16 bits.  C::Mask: of the mask: bool says what may be seen, floats are added to the scores.
 // C::kMasked, C::kCausal: whether there is a mask; whether query i sees only keys up to i + shift.
 // C::kKvHeads, C::kGroup: KV heads, and query heads of each.  C::kKeyDim, C::kValueDim: elements of a key, of a value.
+// C::kByMaps: whether keys and values are copied by maps of tiles: of the matrices whose rows are those of keys, and of
+// values, a stride of keys apart, so that an element of a head is in one column of all rows.
 // C::kBlocks: blocks of the grid, which share the blocks of rows; 0: one for each.
 // The rest of C: see flash_attention_blocks.cuh.
 #pragma once
@@ -75,6 +77,9 @@ struct WholeSource {
   i32 queries, keys, shift;
   i32 first_row;
   i32 first_key, end_key;
+  // Where the head begins in the maps of keys and values: bytes of a row, and rows.
+  const TileMap* maps[2];
+  i32 map_bytes[2], map_rows[2];
 
   __device__ __forceinline__ bool Has(i32 at) const { return at < queries * C::kGroup; }
   __device__ __forceinline__ const T* Query(int row) const {
@@ -88,6 +93,15 @@ struct WholeSource {
   __device__ __forceinline__ i32 OffsetOf(i32 key) const { return key; }
   __device__ __forceinline__ const T* Key(i32 offset) const { return k + offset * k_of_key; }
   __device__ __forceinline__ const T* Value(i32 offset) const { return v + offset * v_of_key; }
+  static constexpr int kMapRows = kFlashMapRows;
+  __device__ __forceinline__ i32 MapRowOf(i32 key) const { return key; }
+#if LLMC_SM90
+  template <bool kOfKeys>
+  __device__ __forceinline__ void CopyRows(u32 to, i32 map_row, int part, u64* barrier) const {
+    constexpr int kMap = kOfKeys ? 0 : 1;
+    CopyTile(to, *maps[kMap], map_bytes[kMap] + part * kTileBytes, map_rows[kMap] + map_row, barrier);
+  }
+#endif
   // Rows that do not exist are as the last.
   __device__ __forceinline__ i32 LastSeen(int row) const {
     return C::kCausal ? min(keys, min(first_row + row, queries * C::kGroup - 1) / C::kGroup + shift + 1) - 1 : keys - 1;
@@ -130,6 +144,13 @@ struct WholeSource {
   }
 };
 
+// Maps of keys and values, and the elements where the matrices begin that they map.
+template <class T>
+struct WholeMaps {
+  const TileMap* maps[2];
+  const T* begin[2];
+};
+
 // The blocks of rows of a block of the grid: neighbours have the same keys.
 template <class C>
 struct WholeWork {
@@ -144,6 +165,7 @@ struct WholeWork {
   const Strided<const typename C::Mask, 4>& mask;
   i64 batch;
   i32 queries, keys, shift;
+  WholeMaps<T> maps;
 
   // In causal attention the last rows have most to do, so these are first; and every other time blocks take turns in
   // opposite order, so that each gets about as much.
@@ -166,6 +188,15 @@ struct WholeWork {
     source->q_of_query = q.stride[2];
     source->k_of_key = k.stride[2];
     source->v_of_key = v.stride[2];
+    if constexpr (C::kByMaps) {
+      const i64 at[2] = {source->k - maps.begin[0], source->v - maps.begin[1]}, of_row[2] = {k.stride[2], v.stride[2]};
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        source->maps[i] = maps.maps[i];
+        source->map_rows[i] = static_cast<i32>(at[i] / of_row[i]);
+        source->map_bytes[i] = static_cast<i32>(at[i] % of_row[i]) * static_cast<i32>(sizeof(T));
+      }
+    }
     source->mask = C::kMasked ? mask.at + sequence * mask.stride[0] + head * mask.stride[1] : nullptr;
     source->mask_of_head = mask.stride[1];
     source->mask_of_query = mask.stride[2];
@@ -187,13 +218,28 @@ __device__ __forceinline__ void WholeAttention(const Context& context, const Str
                                                const Strided<const typename C::T, 4>& k,
                                                const Strided<const typename C::T, 4>& v,
                                                const Strided<const typename C::Mask, 4>& mask, i64 batch, i64 queries,
-                                               i64 keys, i64 shift, float scale_of_op, float softcap) {
+                                               i64 keys, i64 shift, float scale_of_op, float softcap,
+                                               const WholeMaps<typename C::T>& maps = {}) {
   using Work = WholeWork<C>;
   static_assert(C::kKvHeads > 0 && C::kGroup > 0, "kKvHeads, kGroup: heads");
   context.Wait();
   const Work work = {
-      out, q, k, v, mask, batch, static_cast<i32>(queries), static_cast<i32>(keys), static_cast<i32>(shift)};
+      out, q, k, v, mask, batch, static_cast<i32>(queries), static_cast<i32>(keys), static_cast<i32>(shift), maps};
   FlashAttentionBlocks<C>(context, work, ScoreScale<C::kSoftcap, Work::Source::kAdds>(scale_of_op, softcap));
+}
+
+// `k_map`, `v_map`: from `k_begin` and `v_begin` on.
+template <class C, class Context>
+__device__ __forceinline__ void WholeAttentionByMaps(const Context& context, const Strided<typename C::T, 4>& out,
+                                                     const Strided<const typename C::T, 4>& q,
+                                                     const Strided<const typename C::T, 4>& k,
+                                                     const Strided<const typename C::T, 4>& v,
+                                                     const Strided<const typename C::Mask, 4>& mask, i64 batch,
+                                                     i64 queries, i64 keys, i64 shift, float scale_of_op, float softcap,
+                                                     const TileMap& k_map, const TileMap& v_map,
+                                                     const typename C::T* k_begin, const typename C::T* v_begin) {
+  WholeAttention<C>(context, out, q, k, v, mask, batch, queries, keys, shift, scale_of_op, softcap,
+                    WholeMaps<typename C::T>{{&k_map, &v_map}, {k_begin, v_begin}});
 }
 
 }  // namespace llmc

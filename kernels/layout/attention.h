@@ -96,9 +96,13 @@ constexpr int kFlashHopperThreads = 384;  // a warpgroup that copies and two tha
 LLMC_HOST_DEVICE constexpr int FlashSharedBytes(int dim, int rows, int keys) {
   return (rows + 4 * keys) * (PaddedHeadDim(dim) * 2 + kRowPaddingBytes);
 }
+constexpr int kFlashMapRows = 64;  // of a map of tiles of keys or values of whole tensors
+
+// Stages of keys, and as many of values.
+LLMC_HOST_DEVICE constexpr int FlashHopperStages(bool by_maps) { return by_maps ? 3 : 2; }
 // Stages of keys and values in rows of 128 bytes, which are aligned; then queries.
-LLMC_HOST_DEVICE constexpr int FlashHopperSharedBytes(int dim, int keys) {
-  return 4 * keys * dim * 2 + kFlashRows * (dim * 2 + kRowPaddingBytes) + 1024;
+LLMC_HOST_DEVICE constexpr int FlashHopperSharedBytes(int dim, int keys, bool by_maps) {
+  return (2 * FlashHopperStages(by_maps) * keys + kFlashRows) * dim * 2 + 1024;
 }
 // As many keys in a tile as there is room for.
 LLMC_HOST_DEVICE constexpr int FlashKeys(int most, int dim, int rows, int max_shared_bytes) {

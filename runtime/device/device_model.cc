@@ -214,9 +214,10 @@ absl::StatusOr<DeviceArgument> DeviceModel::MakeArgument(const plan::Arg& arg,
     argument.bytes = memory.bytes - static_cast<int64_t>(arg.offset());
   }
   if (arg.has_tiles()) {
-    ASSIGN_OR_RETURN(DimExpression rows, DimExpression::Parse(arg.tiles().rows()));
     argument.kind = DeviceArgument::Kind::kTiles;
-    argument.dim = std::move(rows);
+    if (!arg.tiles().all_rows()) {
+      ASSIGN_OR_RETURN(argument.dim, DimExpression::Parse(arg.tiles().rows()));
+    }
     argument.row_bytes = static_cast<int64_t>(arg.tiles().row_bytes());
     argument.tile_rows = arg.tiles().tile_rows();
     argument.read_once = arg.tiles().read_once();
@@ -394,7 +395,10 @@ absl::Status DeviceModel::Multiply(const DeviceTask& task, const std::vector<int
 }
 
 absl::StatusOr<TileMap> DeviceModel::MapTiles(const DeviceArgument& argument, const StepDims& dims) const {
-  ASSIGN_OR_RETURN(const int64_t rows, argument.dim->Evaluate(dims));
+  int64_t rows = argument.bytes / argument.row_bytes;
+  if (argument.dim.has_value()) {
+    ASSIGN_OR_RETURN(rows, argument.dim->Evaluate(dims));
+  }
   if (rows < 0 || rows > argument.bytes / argument.row_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(rows, " rows of ", argument.row_bytes,
                                                    " bytes are not in memory of ", argument.bytes,

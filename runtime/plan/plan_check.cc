@@ -173,8 +173,8 @@ struct Context {
 
 bool IsTileMap(const TileMap& map) {
   constexpr uint64_t kMostRowBytes = uint64_t{1} << 31;
-  return IsSize(map.rows()) && map.row_bytes() > 0 && map.row_bytes() % 16 == 0 && map.row_bytes() <= kMostRowBytes &&
-         map.tile_rows() > 0 && map.tile_rows() <= 256;
+  return (map.all_rows() ? map.rows().empty() : IsSize(map.rows())) && map.row_bytes() > 0 &&
+         map.row_bytes() % 16 == 0 && map.row_bytes() <= kMostRowBytes && map.tile_rows() > 0 && map.tile_rows() <= 256;
 }
 
 bool IsArg(const Arg& arg, const Context& context) {

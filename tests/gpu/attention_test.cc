@@ -154,6 +154,20 @@ TEST(PagedAttention, OnTensorCores) {
   }
 }
 
+// Pages that maps of tiles copy, smaller and larger than a copy, windows that begin in a tile; blocks take several
+// turns, so that stages are taken by copies of both kinds.
+TEST(PagedAttention, ByMapsOfTiles) {
+  LLMC_NEEDS_GPU();
+  for (const AttentionForm& form : std::vector<AttentionForm>{
+           {"bf16", 8, 4, 128, 8, ""},
+           {"bf16", 8, 4, 128, 16, ", window = 300"},
+           {"f16", 8, 4, 64, 64, ""},
+           {"bf16", 8, 4, 128, 128, ", window = 200"},
+       }) {
+    ExpectAttentionAgrees(form, {{150, 500}, {130, 400}, {250, 250}});
+  }
+}
+
 // Chunks that end in pages, in tiles and in sequences, and longer ones than these.
 TEST(PagedAttention, OfChunks) {
   LLMC_NEEDS_GPU();
@@ -359,6 +373,16 @@ TEST(WholeAttention, WithoutWarpgroups) {
     for (const WholeSizes& sizes : std::vector<WholeSizes>{{2, 1, 700}, {2, 200, 200}, {1, 129, 65}}) {
       ExpectWholeAttentionAgrees(form, sizes);
     }
+  }
+}
+
+// Keys and values that maps of tiles copy, rows of one head or of all heads: tiles that are whole, and the last that is
+// not, in several turns, so that stages are taken by copies of both kinds.
+TEST(WholeAttention, ByMapsOfTiles) {
+  LLMC_NEEDS_GPU();
+  for (const WholeSizes& sizes : std::vector<WholeSizes>{{1, 300, 700}, {9, 140, 270}, {2, 128, 384}}) {
+    ExpectWholeAttentionAgrees({"bf16", 4, 2, 128, 128, "", ", causal = true, causal_from_end = true"}, sizes);
+    ExpectWholeAttentionAgrees({"f16", 8, 1, 64, 64, "", ""}, sizes);
   }
 }
 

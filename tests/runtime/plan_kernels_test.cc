@@ -145,7 +145,8 @@ TEST_F(PlanKernelsTest, OfADamagedPlanAreRefused) {
 
 // What a kernel takes as a map of tiles is memory, in rows that the driver can map.
 TEST_F(PlanKernelsTest, MapsOfTilesThatNoDriverMakesAreRefused) {
-  const auto loads = [&](bool of_memory, const std::string& rows, uint64_t row_bytes, uint32_t tile_rows) {
+  const auto loads = [&](bool of_memory, const std::string& rows, uint64_t row_bytes, uint32_t tile_rows,
+                         bool all_rows = false) {
     const auto change = [&](plan::Manifest* m) {
       for (plan::Program& program : *m->mutable_programs()) {
         for (plan::Task& task : *program.mutable_tasks()) {
@@ -155,6 +156,7 @@ TEST_F(PlanKernelsTest, MapsOfTilesThatNoDriverMakesAreRefused) {
             arg.mutable_tiles()->set_rows(rows);
             arg.mutable_tiles()->set_row_bytes(row_bytes);
             arg.mutable_tiles()->set_tile_rows(tile_rows);
+            arg.mutable_tiles()->set_all_rows(all_rows);
             return;
           }
         }
@@ -173,6 +175,9 @@ TEST_F(PlanKernelsTest, MapsOfTilesThatNoDriverMakesAreRefused) {
   EXPECT_FALSE(loads(true, "64", uint64_t{1} << 40, 64));
   EXPECT_FALSE(loads(true, "64", 128, 0));
   EXPECT_FALSE(loads(true, "64", 128, 257));
+  EXPECT_TRUE(loads(true, "", 128, 64, /*all_rows=*/true));
+  EXPECT_FALSE(loads(true, "64", 128, 64, /*all_rows=*/true));
+  EXPECT_FALSE(loads(false, "", 128, 64, /*all_rows=*/true));
 }
 
 }  // namespace

@@ -25,24 +25,30 @@ struct Config {
   using Mask = std::conditional_t<kMask == 1, bool, bf16>;
   static constexpr int kMasked = kMask != 0, kCausal = kIsCausal, kSoftcap = 0;
   static constexpr int kKvHeads = kHeads, kGroup = 1, kKeyDim = kDim, kValueDim = kDim;
-  static constexpr int kHopper = kWarpgroups, kBlocks = kHopper ? 132 : 0, kM = kHopper ? 1 : 2;
+  static constexpr int kHopper = kWarpgroups, kByMaps = kHopper, kBlocks = kHopper ? 132 : 0, kM = kHopper ? 1 : 2;
   static constexpr int kKeys = kHopper ? (kMasked && kDim != 64 ? 64 : 128) : kDim <= 64 ? 64 : 32;
   static constexpr int kThreads = kHopper ? 384 : 128;
   static constexpr int kSharedBytes =
-      kHopper ? 4 * kKeys * kDim * 2 + 128 * (kDim + 8) * 2 + 1024 : (128 + 4 * kKeys) * (kDim + 8) * 2;
+      kHopper ? llmc::FlashHopperSharedBytes(kDim, kKeys, kByMaps) : llmc::FlashSharedBytes(kDim, 128, kKeys);
 };
 
 template <class C>
 __global__ __launch_bounds__(C::kThreads) void Kernel(bf16* out, const bf16* q, const bf16* k, const bf16* v,
-                                                      const typename C::Mask* mask, i64 batch, i64 length,
-                                                      float scale) {
+                                                      const typename C::Mask* mask, i64 batch, i64 length, float scale,
+                                                      const __grid_constant__ llmc::TileMap k_map,
+                                                      const __grid_constant__ llmc::TileMap v_map) {
   const i64 row = C::kKeyDim, head = length * row, sequence = C::kKvHeads * head;
   const auto heads = [&](auto* at) {
     return llmc::Strided<std::remove_pointer_t<decltype(at)>, 4>{at, {sequence, head, row, 1}};
   };
-  llmc::WholeAttention<C>(llmc::LaunchContext(), heads(out), heads(q), heads(k), heads(v),
-                          llmc::Strided<const typename C::Mask, 4>{mask, {0, 0, length, 1}}, batch, length, length, 0,
-                          scale, 0.0f);
+  const llmc::Strided<const typename C::Mask, 4> masks = {mask, {0, 0, length, 1}};
+  if constexpr (C::kByMaps) {
+    llmc::WholeAttentionByMaps<C>(llmc::LaunchContext(), heads(out), heads(q), heads(k), heads(v), masks, batch, length,
+                                  length, 0, scale, 0.0f, k_map, v_map, k, v);
+  } else {
+    llmc::WholeAttention<C>(llmc::LaunchContext(), heads(out), heads(q), heads(k), heads(v), masks, batch, length,
+                            length, 0, scale, 0.0f);
+  }
 }
 
 void Check(cudaError_t error) {
@@ -71,6 +77,20 @@ std::vector<unsigned char> RandomNumbers(size_t elements, unsigned seed) {
   return bytes;
 }
 
+// A matrix of bf16, as the runtime maps it (runtime/device/device.cc).
+llmc::TileMap MapTiles(const bf16* matrix, size_t rows, int columns) {
+  using Encode = int(void*, int, unsigned, const void*, const unsigned long long*, const unsigned long long*,
+                     const unsigned*, const unsigned*, int, int, int, int);
+  void* encode = nullptr;
+  cudaDriverEntryPointQueryResult result;
+  Check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &result));
+  const unsigned long long sizes[] = {2ull * columns, rows}, strides[] = {sizes[0]};
+  const unsigned box[] = {llmc::kTileBytes, llmc::kFlashMapRows}, steps[] = {1, 1};
+  llmc::TileMap map = {};
+  if (reinterpret_cast<Encode*>(encode)(&map, 0, 2, matrix, sizes, strides, box, steps, 0, 3, 3, 0) != 0) std::exit(1);
+  return map;
+}
+
 template <class C>
 void Time(const char* form, const char* mask_name, int batch, int length, int runs) {
   const size_t elements = size_t(batch) * kHeads * length * C::kKeyDim, scores = size_t(length) * length;
@@ -82,8 +102,10 @@ void Time(const char* form, const char* mask_name, int batch, int length, int ru
   const bool adds = C::kMasked && sizeof(typename C::Mask) == 2;
   const float scale = (adds ? 1.0f : 1.4426950408889634f) / std::sqrt(float(C::kKeyDim));
   const int blocks = C::kHopper ? C::kBlocks : batch * kHeads * ((length + 127) / 128);
+  const size_t rows = elements / C::kKeyDim;
+  const llmc::TileMap k_map = MapTiles(k, rows, C::kKeyDim), v_map = MapTiles(v, rows, C::kKeyDim);
   const auto launch = [&] {
-    Kernel<C><<<blocks, C::kThreads, C::kSharedBytes>>>(out, q, k, v, mask, batch, length, scale);
+    Kernel<C><<<blocks, C::kThreads, C::kSharedBytes>>>(out, q, k, v, mask, batch, length, scale, k_map, v_map);
   };
   Check(cudaFuncSetAttribute(Kernel<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, C::kSharedBytes));
   cudaEvent_t begin, end;
