@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "runtime/engine/engine.h"
 
@@ -81,9 +84,30 @@ struct RequestsRun {
   }
 };
 
-Json RequestsPhaseJson(RequestsPhase* phase) {
-  return {{"steps", phase->steps.size()}, {"seconds", phase->seconds}, {"median_ms", phase->median() * 1e3}};
+using Runs = std::vector<RequestsRun>;
+
+// The least and the greatest of what runs have.
+template <class Figure>
+Json Spread(Runs* runs, const Figure& figure) {
+  double least = std::numeric_limits<double>::infinity(), most = -least;
+  for (RequestsRun& run : *runs) {
+    least = std::min(least, figure(&run));
+    most = std::max(most, figure(&run));
+  }
+  return {least, most};
 }
+
+// Of run `told`.
+Json RequestsPhaseJson(Runs* runs, size_t told, RequestsPhase RequestsRun::*phase) {
+  RequestsPhase& own = (*runs)[told].*phase;
+  const auto milliseconds = [&](RequestsRun* run) { return (run->*phase).median() * 1e3; };
+  return {{"steps", own.steps.size()},
+          {"seconds", own.seconds},
+          {"median_ms", own.median() * 1e3},
+          {"median_ms_spread", Spread(runs, milliseconds)}};
+}
+
+double TokensPerSecond(RequestsRun* run) { return static_cast<double>(run->tokens) / run->seconds; }
 
 }  // namespace
 
@@ -126,6 +150,20 @@ std::string OnePromptText(const Json& entry) {
                          entry["token_us"].get<double>());
 }
 
+absl::StatusOr<RequestsLoad> ParseRequestsLoad(absl::string_view text) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, ',');
+  RequestsLoad load;
+  int64_t* const numbers[] = {&load.requests, &load.prompt, &load.answer};
+  bool is_load = parts.size() == std::size(numbers);
+  for (size_t i = 0; is_load && i < parts.size(); ++i) {
+    is_load = absl::SimpleAtoi(parts[i], numbers[i]) && *numbers[i] > 0;
+  }
+  if (is_load) return load;
+  return absl::InvalidArgumentError(absl::StrCat("'", text,
+                                                 "' is not COUNT,PROMPT,ANSWER: three positive numbers, of "
+                                                 "requests, of tokens of each, and of tokens of its answer"));
+}
+
 absl::StatusOr<Json> TimeRequests(Executor* executor, const RequestsLoad& load) {
   const ExecutorLimits& limits = executor->limits();
   Json entry = {{"requests", load.requests}, {"prompt", load.prompt}, {"answer", load.answer}};
@@ -134,8 +172,9 @@ absl::StatusOr<Json> TimeRequests(Executor* executor, const RequestsLoad& load) 
     return absl::ResourceExhaustedError(absl::StrCat(load.requests, " requests of ", load.prompt, " and ", load.answer,
                                                      " tokens do not run at once in this plan"));
   }
-  RequestsRun best{.seconds = std::numeric_limits<double>::infinity()};
-  for (int i = 0; i <= load.runs; ++i) {
+  Runs runs;
+  double seconds = 0;
+  for (int i = 0; i <= load.most_runs && (i <= 1 || seconds < load.enough); ++i) {
     ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Create(executor, nullptr,
                                                                     {.max_tokens_per_step = limits.max_step_tokens,
                                                                      .max_sequences = load.requests,
@@ -143,22 +182,31 @@ absl::StatusOr<Json> TimeRequests(Executor* executor, const RequestsLoad& load) 
     RequestsRun run;
     RETURN_IF_ERROR(run.Add(engine.get(), load, limits.vocab_size));
     RETURN_IF_ERROR(run.Run(engine.get(), load.requests));
-    if (i > 0 && run.seconds < best.seconds) best = std::move(run);
+    if (i == 0) continue;
+    seconds += run.seconds;
+    runs.push_back(std::move(run));
   }
-  entry.update({{"seconds", best.seconds},
-                {"tokens_per_s", static_cast<double>(best.tokens) / best.seconds},
-                {"preemptions", best.preemptions},
-                {"prompts", RequestsPhaseJson(&best.prompts)},
-                {"full", RequestsPhaseJson(&best.full)},
-                {"rest", RequestsPhaseJson(&best.rest)}});
+  std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  const size_t told = runs.size() / 2;
+  entry.update({{"runs", runs.size()},
+                {"seconds", runs[told].seconds},
+                {"tokens_per_s", TokensPerSecond(&runs[told])},
+                {"tokens_per_s_spread", Spread(&runs, TokensPerSecond)},
+                {"preemptions", runs[told].preemptions},
+                {"prompts", RequestsPhaseJson(&runs, told, &RequestsRun::prompts)},
+                {"full", RequestsPhaseJson(&runs, told, &RequestsRun::full)},
+                {"rest", RequestsPhaseJson(&runs, told, &RequestsRun::rest)}});
   return entry;
 }
 
 std::string RequestsText(const Json& entry) {
-  std::string text = absl::StrFormat("%d requests of %d and %d tokens at once: %.3f s, %.0f tokens/s, %d preemptions\n",
-                                     entry["requests"].get<int64_t>(), entry["prompt"].get<int64_t>(),
-                                     entry["answer"].get<int64_t>(), entry["seconds"].get<double>(),
-                                     entry["tokens_per_s"].get<double>(), entry["preemptions"].get<int64_t>());
+  std::string text = absl::StrFormat(
+      "%d requests of %d and %d tokens at once: %.3f s, %.0f tokens/s (%d runs: %.0f to "
+      "%.0f), %d preemptions\n",
+      entry["requests"].get<int64_t>(), entry["prompt"].get<int64_t>(), entry["answer"].get<int64_t>(),
+      entry["seconds"].get<double>(), entry["tokens_per_s"].get<double>(), entry["runs"].get<int64_t>(),
+      entry["tokens_per_s_spread"][0].get<double>(), entry["tokens_per_s_spread"][1].get<double>(),
+      entry["preemptions"].get<int64_t>());
   for (const char* name : {"prompts", "full", "rest"}) {
     const Json& phase = entry[name];
     absl::StrAppendFormat(&text, "%9s: %4d steps, %.3f s, the median step %.3f ms\n", name,

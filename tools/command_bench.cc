@@ -76,7 +76,7 @@ struct Options {
   ModelSource source = {.device = "cuda"};
   InputOptions inputs;
   std::vector<int64_t> batches = {1, 8, 32, 128, 256}, contexts = {128, 4096, 32768}, prompts = {512, 2048, 8192};
-  std::vector<int64_t> requests;  // how many, of how many tokens, for how many
+  std::vector<RequestsLoad> loads;
   std::string output, trace;
   bool profile = false, json = false, trace_kernels = false, prefix_cache = false;
   double sustain = 2;  // seconds
@@ -128,7 +128,7 @@ class Bench {
   absl::Status TimeEngine();
   absl::Status TimePrompt(LoadedPlan* plan, int64_t prompt);
   absl::Status TimePrefixes(LoadedPlan* plan);
-  absl::Status TimeFullBatch(LoadedPlan* plan);
+  absl::Status TimeLoad(LoadedPlan* plan, const RequestsLoad& load);
   absl::Status Profile(BenchModel* model, const BenchStep& step, const BenchInputs& inputs,
                        absl::FunctionRef<absl::Status()> run, const std::string& title, Json* json);
   std::vector<int64_t> Caches() const;
@@ -400,15 +400,13 @@ absl::Status Bench::TimeEngine() {
   for (const int64_t prompt : options_.prompts) {
     RETURN_IF_ERROR(TimePrompt(plan.get(), prompt));
   }
-  if (!options_.requests.empty()) RETURN_IF_ERROR(TimeFullBatch(plan.get()));
+  for (const RequestsLoad& load : options_.loads) RETURN_IF_ERROR(TimeLoad(plan.get(), load));
   return options_.prefix_cache ? TimePrefixes(plan.get()) : absl::OkStatus();
 }
 
-absl::Status Bench::TimeFullBatch(LoadedPlan* plan) {
+absl::Status Bench::TimeLoad(LoadedPlan* plan, const RequestsLoad& load) {
   progress_->Stage("requests at once");
   ASSIGN_OR_RETURN(Executor * executor, plan->executor());
-  const RequestsLoad load{
-      .requests = options_.requests[0], .prompt = options_.requests[1], .answer = options_.requests[2]};
   const absl::StatusOr<Json> entry = TimeRequests(executor, load);
   if (!entry.ok()) return Skip("requests", {{"requests", load.requests}}, entry.status());
   Print("\n%s", RequestsText(*entry));
@@ -452,7 +450,11 @@ void AddBench(CLI::App& app, Command* chosen) {
   AddTuneOption(command, /*has_sizes=*/false, &options->tune);
   AddDeviceOptions(command, &options->device_plan);
   const auto numbers = [&](const char* name, std::vector<int64_t>* values, const char* what) {
-    command->add_option(name, *values, what)->delimiter(',')->check(CLI::PositiveNumber)->capture_default_str();
+    command->add_option(name, *values, what)
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
   };
   numbers("--batch", &options->batches, "sequences in a decode step");
   numbers("--context", &options->contexts, "tokens of each of them");
@@ -464,11 +466,18 @@ void AddBench(CLI::App& app, Command* chosen) {
   command->add_flag("--prefix-cache", options->prefix_cache,
                     "also time 64 prompts of 2,048 tokens that share 90 % of them, with the prefix cache and without");
   command
-      ->add_option("--requests", options->requests,
-                   "also time a full batch: so many requests at once, of so many tokens, for so many: 256,1024,256")
-      ->delimiter(',')
-      ->expected(3)
-      ->check(CLI::PositiveNumber);
+      ->add_option_function<std::vector<std::string>>(
+          "--requests",
+          [options](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) {
+              const absl::StatusOr<RequestsLoad> load = ParseRequestsLoad(text);
+              if (!load.ok()) throw CLI::ValidationError("--requests", std::string(load.status().message()));
+              options->loads.push_back(*load);
+            }
+          },
+          "COUNT,PROMPT,ANSWER: also time so many requests at once, of so many tokens, for so many: 256,1024,256; "
+          "repeatable")
+      ->allow_extra_args(false);
   command->add_flag("--json", options->json, "the report as JSON");
   AddTraceOptions(command, &options->trace, &options->trace_kernels);
   command->add_option("--output", options->output, "a file for the report as JSON");

@@ -14,6 +14,7 @@
 #include "tools/bench_cost.h"
 #include "tools/bench_prefix.h"
 #include "tools/bench_report.h"
+#include "tools/bench_requests.h"
 #include "tools/bench_tensors.h"
 #include "tools/model_source.h"
 #include "tools/plan_options.h"
@@ -282,6 +283,18 @@ std::string FakeResults(const std::string& name) {
   report["decode"] = {decode, {{"batch", 256}, {"context", 32768}, {"left_out", "too large"}}};
   report["prefill"] = {prefill};
   report["engine"] = {{{"prompt", 2048}, {"first_token_ms", 3.25}, {"token_us", 1100}}};
+  const auto load = [](int requests, int prompt, double step) -> Json {
+    return {{"requests", requests},
+            {"prompt", prompt},
+            {"answer", 128},
+            {"runs", 5},
+            {"seconds", 2.5},
+            {"tokens_per_s", 7600},
+            {"tokens_per_s_spread", {7500, 7700}},
+            {"prompts", {{"seconds", 0.25}}},
+            {"full", {{"median_ms", step}, {"median_ms_spread", {step - 0.25, step + 0.25}}}}};
+  };
+  report["requests"] = {load(1, 128, 7.24), load(256, 1024, 16)};
   std::ofstream(folder + "/llama-3.1-8b.json") << report.dump(2);
   report["decode"][0]["profile"] =
       ProfileJson({.seconds = 100e-6, .rows = {{.name = "k1_gemv", .count = 2, .seconds = 90e-6}}}, rates);
@@ -324,6 +337,39 @@ TEST(BenchPrefixCache, ComputesWhatIsSharedOnce) {
   EXPECT_EQ(TimePrefixCache(&small, {.prompt = 40}).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
+TEST(BenchRequests, TellsTheRunOfMedianSecondsAndTheSpreadOfAll) {
+  FakeExecutor executor(/*num_pages=*/400);
+  const auto entry = TimeRequests(&executor, {.requests = 3, .prompt = 10, .answer = 5, .most_runs = 3});
+  ASSERT_TRUE(entry.ok()) << entry.status();
+  EXPECT_EQ((*entry)["runs"], 3);
+  EXPECT_EQ((*entry)["prompts"]["steps"].get<int>() + (*entry)["full"]["steps"].get<int>() +
+                (*entry)["rest"]["steps"].get<int>(),
+            5);
+  const double told = (*entry)["tokens_per_s"];
+  EXPECT_DOUBLE_EQ(told, 15 / (*entry)["seconds"].get<double>());
+  EXPECT_LE((*entry)["tokens_per_s_spread"][0].get<double>(), told);
+  EXPECT_GE((*entry)["tokens_per_s_spread"][1].get<double>(), told);
+  EXPECT_LE((*entry)["full"]["median_ms_spread"][0], (*entry)["full"]["median_ms"]);
+  EXPECT_THAT(RequestsText(*entry), HasSubstr("3 requests of 10 and 5 tokens at once"));
+  const auto enough = TimeRequests(&executor, {.requests = 1, .prompt = 10, .answer = 5, .enough = 0});
+  ASSERT_TRUE(enough.ok()) << enough.status();
+  EXPECT_EQ((*enough)["runs"], 1) << "as many as take the seconds that are enough";
+  EXPECT_EQ(TimeRequests(&executor, {.requests = 1, .prompt = 10'000, .answer = 5}).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(BenchRequests, AreThreePositiveNumbers) {
+  const auto load = ParseRequestsLoad("256,1024,128");
+  ASSERT_TRUE(load.ok()) << load.status();
+  EXPECT_EQ(load->requests, 256);
+  EXPECT_EQ(load->prompt, 1024);
+  EXPECT_EQ(load->answer, 128);
+  for (const char* text : {"", "1,2", "1,2,3,4", "1,0,3", "1,-2,3", "1,a,3", "1,2,3,"}) {
+    EXPECT_THAT(std::string(ParseRequestsLoad(text).status().message()), HasSubstr("is not COUNT,PROMPT,ANSWER"))
+        << text;
+  }
+}
+
 TEST(BenchTables, EachRowSaysWhatItIs) {
   int status = 0;
   const std::string text = Shell(kScripts + "table.py " + FakeResults("tables"), &status);
@@ -338,6 +384,10 @@ TEST(BenchTables, EachRowSaysWhatItIs) {
         "| transformers 5, eager | none | hot | 2048 | 60.00 |",
         "| transformers 5, torch.compile, static cache | greedy | 1 | 128 | 5.750 |",
         "| **llmc, the step** | greedy | 1 | 128 | 1.125 |", "| 0.760 |", "| 0.795 |",
+        "| 8B, batch 1, between tokens | ms | 3.62 | 7.240 | 6.990 to 7.490 | 100.0 % more | 3.23 |  |",
+        "| 8B, 256 requests of 1,024 for 256 | tokens/s | 7,500 | 7,600 | 7,500 to 7,700 | reached |  |  |",
+        "| 8B, first token of 2,048 | ms | 40 | 3.250 |  | reached |  |  |",
+        "| llama-3.1-8b | 256 | 1024, 128 | 5 | 2.50 | 7,600 | 16.000 | 0.25 |",
         "| gaps between kernels |  | 10.0 | 10.0 % |  |", "| 64 | 8, 512 | causal | 0.060 | 286 | 0.050 | 343 |"}) {
     EXPECT_THAT(text, HasSubstr(row));
   }

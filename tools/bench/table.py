@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints the tables of docs/performance.md from one folder of results, as tools/bench/session.sh writes it. With DOCUMENT,
 puts them there, between the lines "<!-- tables -->" and "<!-- end of tables -->". All numbers but those of
-published.json come from the folder, which names one commit; what it lacks is said.
+published.json, and the marks and floors of marks.json, come from the folder, which names one commit; what it lacks is said.
 
 usage: table.py FOLDER [DOCUMENT]
 """
@@ -22,7 +22,7 @@ class Results:
         if not self.commit or len(self.commit.split()) != 1:
             sys.exit(f"table.py: {folder}/commit must name the one commit that all results are of")
         names = [name[:-5] for name in sorted(os.listdir(folder)) if name.endswith(".json")]
-        reports = {name: self.read(name + ".json") for name in names}
+        reports = self.reports = {name: self.read(name + ".json") for name in names}
         order = [name for name in MODELS if name in reports] + [name for name in names if name not in MODELS]
         self.models = {name: reports[name] for name in order
                        if isinstance(reports[name], dict) and "decode" in reports[name] and not name.startswith("profile-")}
@@ -93,6 +93,65 @@ def head_lines(results):
     return [f"{span('gpu')}, driver {span('driver')}, {span('date')}, commit {results.commit}. bf16 throughout. A decode step is "
             "the median of 10 to 50 right after each other; cold: after half a second of rest, the medians of five; hot: after one "
             "or two seconds of the same.", ""]
+
+
+def at_path(row, path):
+    for key in path.split("."):
+        row = row.get(key, {}) if isinstance(row, dict) else {}
+    return row if row != {} else None
+
+
+def marked_row(results, mark):
+    """What a row of marks.json is about, or {}."""
+    if "lines" in mark:
+        return find(results.lines(mark["lines"]), **mark["where"])
+    section = results.reports.get(mark["model"], {}).get(mark["section"], [])
+    return find(section if isinstance(section, list) else [section], **mark["where"])
+
+
+def marks(results):
+    with open(os.path.join(HERE, "marks.json")) as file:
+        wanted = json.load(file)
+    rows = []
+    for mark in wanted:
+        row, scale = marked_row(results, mark), mark.get("scale", 1)
+        value = at_path(row, mark["value"])
+        if value is None:
+            continue
+        value *= scale
+        digits = 0 if value >= 1000 else 1 if value >= 100 else 2 if value >= 10 else 3
+        spread = at_path(row, mark["value"] + "_spread")
+        more_is_better = mark["unit"] != "ms"
+        short = (mark["mark"] - value if more_is_better else value - mark["mark"]) / mark["mark"]
+        wanted_of_vllm = mark.get("vllm", {})
+        of_vllm = find(results.vllm(mark.get("model")), **{key: x for key, x in wanted_of_vllm.items() if key != "value"})
+        rows.append([mark["work"], mark["unit"], f"{mark['mark']:,}", number(value, digits),
+                     " to ".join(number(x, digits, scale) for x in spread) if spread else "",
+                     "reached" if short <= 0 else f"{100 * short:.1f} % " + ("less" if more_is_better else "more"),
+                     f"{mark['floor']:,}" if "floor" in mark else "",
+                     number(of_vllm.get(wanted_of_vllm.get("value")), digits) if wanted_of_vllm else ""])
+    if not rows:
+        return []
+    return ["### The marks that this project set itself", "",
+            "Between tokens: the engine with its host's work and greedy sampling, all requests of 128 tokens answered with 128 at "
+            "once, the median step of the run of median seconds, after one that does not count; beside it the least and the "
+            "greatest of the runs. A step: without sampling. First tokens: through the engine, one request. Encoders: on the GPU, "
+            "inputs there. vLLM, measured in the same hour on the same GPU: between tokens of `generate()`, prompts in a row, and "
+            "the faster of two full batches.", "",
+            *table(["work", "unit", "mark", "llmc", "runs", "", "floor", f"vLLM {vllm_versions(results)['vllm']}".strip()], rows)]
+
+
+def loads_of_requests(results):
+    rows = []
+    for model, row in measured(results, "requests"):
+        rows.append([model, row["requests"], f"{row['prompt']}, {row['answer']}", row["runs"], number(row["seconds"]),
+                     number(row["tokens_per_s"], 0), number(row["full"]["median_ms"], 3), number(row["prompts"]["seconds"])])
+    if not rows:
+        return []
+    return ["### Requests at once", "",
+            "Random tokens, greedy, without the prefix cache; the run of median seconds. Tokens a second are of answers.", "",
+            *table(["model", "requests", "tokens of each, and of its answer", "runs", "s", "tokens/s", "ms, a step while all generate",
+                    "s until all have a first token"], rows)]
 
 
 def roofs(results):
@@ -311,7 +370,7 @@ def attention(results):
 def all_tables(folder):
     results = Results(folder)
     lines = []
-    for part in (head_lines, roofs, decode, prefill, engine, loads, peers, profiles, attention):
+    for part in (head_lines, marks, roofs, decode, prefill, engine, loads_of_requests, loads, peers, profiles, attention):
         lines += part(results)
     return "\n".join(lines).rstrip() + "\n"
 
