@@ -26,7 +26,7 @@ struct StreamedGemmShared {
   int is_last[2];  // of each warpgroup
 };
 
-// kByOne: sooner; but of codes steps of more than 8 rows take longer with it.
+// kByOne: by one thread, which is sooner; but with codes steps of more than 8 rows take longer so.
 template <int kStages, bool kByOne>
 __device__ __forceinline__ void InitStreamedBarriers(StreamedGemmShared& shared) {
   constexpr int kWarps = StreamedGemmLayout::kMathThreads / 32;
@@ -110,7 +110,7 @@ struct StreamedGemmBody {
   }
   __device__ __forceinline__ void CopyWeight() const {
     // Elements take longer than x waits behind them.
-    constexpr int kAhead = kBytes == 2 ? 64 * 1024 : kMostAheadBytes;
+    constexpr int kAhead = kBytes == 2 ? 48 * 1024 : kMostAheadBytes;
     RingStart<L::kRows * L::kRowBytes, kAhead> start;
     const u64 policy = EvictFirst();
     ForEachChunk([&](int tile, int chunk, const RingPlace<kStages>& place) {
