@@ -61,6 +61,7 @@ absl::Status TaskWriter::SetArg(const KernelParam& param, const TaskInfo& info, 
     map->set_all_rows(from.rows.empty());
     map->set_row_bytes(static_cast<uint64_t>(from.row_bytes));
     map->set_tile_rows(static_cast<uint32_t>(from.tile_rows));
+    map->set_read_once(from.read_once);
   }
   if (from.value != nullptr) {
     arg->set_directs(IsInteger(from.value->type.dtype));

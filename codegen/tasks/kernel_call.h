@@ -42,6 +42,7 @@ struct KernelArg {
   // that it has; 0: as a pointer.
   int64_t tile_rows = 0, row_bytes = 0;
   std::string rows;
+  bool read_once = false;                        // a matrix of which each tile is copied once
   std::vector<KernelDeviceError> device_errors;  // passed as i64: the number of the first in the plan
 
   static KernelArg Of(const Value* value) { return {.value = value}; }
@@ -77,6 +78,11 @@ struct KernelArg {
     KernelArg map = *this;
     map.tile_rows = of_tile_rows;
     map.row_bytes = of_row_bytes;
+    return map;
+  }
+  KernelArg ReadOnce() const {
+    KernelArg map = *this;
+    map.read_once = true;
     return map;
   }
 };

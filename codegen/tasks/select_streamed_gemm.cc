@@ -139,9 +139,10 @@ Calls SelectStreamedGemm(const KernelBody& body, const ProgramScope& scope) {
                     {"kSharedBytes", kStreamedSharedBytes}};
   const std::string map = "const __grid_constant__ llmc::TileMap";
   const int64_t row_bytes = RowBytesOf(parts);
-  call.params = {Out(parts.out, "out"),
-                 {map, "x", KernelArg::OfTiles(x, Size(parts.rows), row_bytes, layout.XBoxRows())},
-                 {map, "weight", KernelArg::OfTiles(weight.codes, Size(parts.n), row_bytes, BoxRowsOf(parts))}};
+  call.params = {
+      Out(parts.out, "out"),
+      {map, "x", KernelArg::OfTiles(x, Size(parts.rows), row_bytes, layout.XBoxRows())},
+      {map, "weight", KernelArg::OfTiles(weight.codes, Size(parts.n), row_bytes, BoxRowsOf(parts)).ReadOnce()}};
   if (!weight.is_dense()) call.AddParams({In(weight.scale, "weight_scale"), In(weight.x.scale, "x_scale")});
   call.arguments = absl::StrCat("out, x, weight, ", weight.is_dense() ? "{}" : "{weight_scale, x_scale}");
   for (const std::string& argument : AddEpilogue(parts, &call)) absl::StrAppend(&call.arguments, ", ", argument);

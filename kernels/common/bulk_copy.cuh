@@ -68,6 +68,13 @@ __device__ __forceinline__ void CopyTile(u32 to, const TileMap& map, i32 byte, i
       "l"(&map), "r"(SharedAddress(barrier)), "r"(byte), "r"(row)
       : "memory");
 }
+__device__ __forceinline__ void CopyTile(u32 to, const TileMap& map, i32 byte, i32 row, u64* barrier, u64 policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+      "l"(&map), "r"(SharedAddress(barrier)), "r"(byte), "r"(row), "l"(policy)
+      : "memory");
+}
 
 }  // namespace llmc
 #endif

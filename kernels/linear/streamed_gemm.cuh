@@ -26,11 +26,12 @@ struct StreamedGemmShared {
   int is_last[2];  // of each warpgroup
 };
 
-template <int kTokens, int kStages>
+// kByOne: by one thread, which is sooner; but with codes steps of more than 8 rows take longer so.
+template <int kStages, bool kByOne>
 __device__ __forceinline__ void InitStreamedBarriers(StreamedGemmShared& shared) {
   constexpr int kWarps = StreamedGemmLayout::kMathThreads / 32;
   const int thread = static_cast<int>(threadIdx.x);
-  if constexpr (kTokens == 8) {  // sooner; but steps of more rows take longer with it
+  if constexpr (kByOne) {
     if (thread < 32 && ElectThread()) {
       InitBarriers<kStages>(shared.weight_full, 1);
       InitBarriers<kStages>(shared.x_full, 1);
@@ -109,8 +110,9 @@ struct StreamedGemmBody {
   }
   __device__ __forceinline__ void CopyWeight() const {
     // Elements take longer than x waits behind them.
-    constexpr int kAhead = kBytes == 2 ? 64 * 1024 : kMostAheadBytes;
+    constexpr int kAhead = kBytes == 2 ? 48 * 1024 : kMostAheadBytes;
     RingStart<L::kRows * L::kRowBytes, kAhead> start;
+    const u64 policy = EvictFirst();
     ForEachChunk([&](int tile, int chunk, const RingPlace<kStages>& place) {
       start.WaitForOthers(shared.weight_full, place.slot, kStages);
       u64* const full = &shared.weight_full[place.slot];
@@ -118,7 +120,7 @@ struct StreamedGemmBody {
 #pragma unroll
       for (int row = 0; row < L::kRows; row += C::kBoxRows) {
         CopyTile(Stage(place.slot) + row * L::kRowBytes, weight_map, chunk * L::kRowBytes, Tile::WeightRow(tile, row),
-                 full);
+                 full, policy);
       }
     });
   }
@@ -264,7 +266,9 @@ struct StreamedGemmBody {
     while (walk.Next(&s)) {
       Sums sums;
       typename Tile::template Scales<kBlocks> scales;  // read while sums are made, where registers hold them
+      typename Tile::template Prepared<kBlocks> prepared;
       if constexpr (kTokens <= 64) scales.Read(factors, s.tile, tokens);
+      if constexpr (kTokens <= 32) prepared.Read(epilogue, s.tile, tokens);
       if constexpr (kSumsOfStages) {
         SumStages(s, place, sums);
       } else {
@@ -272,17 +276,18 @@ struct StreamedGemmBody {
       }
       if (s.end - s.first < kChunks && !AddUp(s.tile, sums)) continue;
       if constexpr (kTokens > 64) scales.Read(factors, s.tile, tokens);
+      if constexpr (kTokens > 32) prepared.Read(epilogue, s.tile, tokens);
       float numbers[kBlocks][4];
 #pragma unroll
       for (int i = 0; i < 4 * kBlocks; ++i) numbers[i / 4][i % 4] = static_cast<float>(sums[i / 4][i % 4]);
       if constexpr (Epilogue::kPaired) Tile::PairUp(arena + kStages * kLayout.StageBytes(), numbers);
-      Tile::Store(epilogue, scales, s.tile, tokens, numbers);
+      Tile::Store(epilogue, scales, prepared, s.tile, tokens, numbers);
     }
   }
 
   __device__ __forceinline__ void Run() const {
     const int thread = static_cast<int>(threadIdx.x);
-    InitStreamedBarriers<kTokens, kStages>(shared);
+    InitStreamedBarriers<kStages, kTokens == 8 || kBytes == 2>(shared);
     context.Sync();
     if (thread < L::kMathThreads) {
       Multiply();

@@ -53,6 +53,7 @@ struct StreamedTile {
   }
   // Of each 8 tokens a thread has sums of this one and the next.
   static __device__ __forceinline__ int OwnToken() { return static_cast<int>(threadIdx.x) % 4 * 2; }
+  static __device__ __forceinline__ int TokenOf(int i) { return OwnToken() + i / 2 * 8 + i % 2; }
   // One that is not there is as good as the last.
   static __device__ __forceinline__ int KnownToken(int token, int tokens) {
     return token < tokens ? token : tokens - 1;
@@ -114,44 +115,50 @@ struct StreamedTile {
     }
   }
 
-  // The sums of a tile to the epilogue. What it reads is read for several tokens at once, and of those that are not
-  // there as of the last: nothing waits for it one by one.
+  // What the epilogue needs besides a thread's sums, of tokens that are not there that of the last. It is read for all
+  // of them at once, so that nothing waits for it one by one; what takes many registers, and instructions to make, is
+  // made as it is needed.
   template <int kBlocks>
-  static __device__ __forceinline__ void Store(const Epilogue& epilogue, const Scales<kBlocks>& scales, int tile,
-                                               int tokens, const float (&c)[kBlocks][4]) {
-    constexpr int kOwn = kPaired ? 1 : 2;  // columns
-    using Prepared = typename Epilogue::Prepared;
+  struct Prepared {
+    using Number = typename Epilogue::Prepared;
+    static constexpr int kOwn = kPaired ? 1 : 2;  // columns
+    static constexpr bool kIsRead = sizeof(Number) <= 4;
+    Number numbers[kIsRead ? 2 * kBlocks : 1][kOwn];
+
+    __device__ __forceinline__ void Read(const Epilogue& epilogue, int tile, int tokens) {
+      if constexpr (kIsRead) {
+#pragma unroll
+        for (int i = 0; i < 2 * kBlocks * kOwn; ++i) {
+          numbers[i / kOwn][i % kOwn] =
+              epilogue.Prepare(KnownToken(TokenOf(i / kOwn), tokens), Known(OwnColumn(tile) + i % kOwn * 8));
+        }
+      }
+    }
+    __device__ __forceinline__ Number Of(const Epilogue& epilogue, int tile, int i, int own) const {
+      if constexpr (kIsRead) return numbers[i][own];
+      return epilogue.Prepare(TokenOf(i), OwnColumn(tile) + 8 * own);
+    }
+  };
+
+  // The sums of a tile to the epilogue.
+  template <int kBlocks>
+  static __device__ __forceinline__ void Store(const Epilogue& epilogue, const Scales<kBlocks>& scales,
+                                               const Prepared<kBlocks>& prepared, int tile, int tokens,
+                                               const float (&c)[kBlocks][4]) {
     const int column = OwnColumn(tile);
-    const auto token_of = [](int i) { return OwnToken() + i / 2 * 8 + i % 2; };
-    const auto store = [&](int i, const auto& prepare) {
+#pragma unroll
+    for (int i = 0; i < 2 * kBlocks; ++i) {
+      const int token = TokenOf(i);
+      if (token >= tokens) continue;
       const float of_x = scales.of_x[i / 2][i % 2];
       const float low = c[i / 2][i % 2] * (of_x * scales.of_rows[0]);
       const float high = c[i / 2][2 + i % 2] * (of_x * scales.of_rows[1]);
-      if (column < C::kOut) epilogue.Store(token_of(i), column, low, kPaired ? high : 0, prepare(0));
-      if constexpr (!kPaired) {
-        if (column + 8 < C::kOut) epilogue.Store(token_of(i), column + 8, high, 0, prepare(1));
-      }
-    };
-    // What takes many registers, and instructions to make, is made as it is needed.
-    constexpr bool kIsLarge = sizeof(Prepared) > 4;
-    constexpr int kAtOnce = kIsLarge ? 1 : kBlocks < 4 ? 2 * kBlocks : 8;
-#pragma unroll
-    for (int first = 0; first < 2 * kBlocks; first += kAtOnce) {
-      if constexpr (kIsLarge) {
-        if (token_of(first) >= tokens) continue;
-        store(first, [&](int j) { return epilogue.Prepare(token_of(first), column + 8 * j); });
-      } else {
-        Prepared prepared[kAtOnce][kOwn];
-#pragma unroll
-        for (int i = 0; i < kAtOnce * kOwn; ++i) {
-          const int token = KnownToken(token_of(first + i / kOwn), tokens);
-          prepared[i / kOwn][i % kOwn] = epilogue.Prepare(token, Known(column + i % kOwn * 8));
-        }
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          if (token_of(first + i) < tokens) store(first + i, [&](int j) { return prepared[i][j]; });
-        }
-      }
+      const auto store = [&](int own, float first, float second) {
+        if (column + 8 * own >= C::kOut) return;
+        epilogue.Store(token, column + 8 * own, first, second, prepared.Of(epilogue, tile, i, own));
+      };
+      store(0, low, kPaired ? high : 0);
+      if constexpr (!kPaired) store(1, high, 0);
     }
   }
 };

@@ -450,19 +450,19 @@ absl::Status Device::AllowSharedBytes(DeviceFunction function, uint32_t bytes) {
                absl::StrCat("use ", bytes, " bytes of shared memory"));
 }
 
-absl::StatusOr<TileMap> Device::MapTiles(DevicePointer matrix, int64_t rows, int64_t row_bytes,
-                                         uint32_t tile_rows) const {
-  constexpr int kBytes = 0, kNoInterleave = 0, kSwizzle128 = 3, kPromoteTo256 = 3, kFillZeros = 0;
+absl::StatusOr<TileMap> Device::MapTiles(DevicePointer matrix, int64_t rows, int64_t row_bytes, uint32_t tile_rows,
+                                         bool read_once) const {
+  constexpr int kBytes = 0, kNoInterleave = 0, kSwizzle128 = 3, kPromoteTo128 = 2, kPromoteTo256 = 3, kFillZeros = 0;
   if (driver_->cuTensorMapEncodeTiled == nullptr) {
     return absl::FailedPreconditionError("maps of tiles need a driver for CUDA 12 or later");
   }
   TileMap map = {};
   const uint64_t sizes[] = {static_cast<uint64_t>(row_bytes), static_cast<uint64_t>(rows)}, strides[] = {sizes[0]};
   const uint32_t box[] = {kTileBytes, tile_rows}, steps[] = {1, 1};
-  RETURN_IF_ERROR(
-      Check(driver_->cuTensorMapEncodeTiled(&map, kBytes, 2, reinterpret_cast<void*>(matrix), sizes, strides, box,
-                                            steps, kNoInterleave, kSwizzle128, kPromoteTo256, kFillZeros),
-            absl::StrCat("map tiles of ", rows, " rows of ", row_bytes, " bytes")));
+  RETURN_IF_ERROR(Check(driver_->cuTensorMapEncodeTiled(&map, kBytes, 2, reinterpret_cast<void*>(matrix), sizes,
+                                                        strides, box, steps, kNoInterleave, kSwizzle128,
+                                                        read_once ? kPromoteTo128 : kPromoteTo256, kFillZeros),
+                        absl::StrCat("map tiles of ", rows, " rows of ", row_bytes, " bytes")));
   return map;
 }
 

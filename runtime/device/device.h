@@ -188,8 +188,10 @@ class Device {
   absl::StatusOr<std::optional<std::vector<size_t>>> ParameterSizes(DeviceFunction function) const;
   // Allows `bytes` of dynamic shared memory, above the 48 KiB that need no permission.
   absl::Status AllowSharedBytes(DeviceFunction function, uint32_t bytes);
-  // What a kernel copies tiles of `tile_rows` rows of a matrix with.
-  absl::StatusOr<TileMap> MapTiles(DevicePointer matrix, int64_t rows, int64_t row_bytes, uint32_t tile_rows) const;
+  // What a kernel copies tiles of `tile_rows` rows of a matrix with. A copy brings what it asks for to the cache of the
+  // GPU, and, unless the matrix is read once, the 128 bytes beside it.
+  absl::StatusOr<TileMap> MapTiles(DevicePointer matrix, int64_t rows, int64_t row_bytes, uint32_t tile_rows,
+                                   bool read_once) const;
   // `arguments` point to the values.
   absl::Status Launch(DeviceFunction function, const LaunchShape& shape, absl::Span<void* const> arguments);
 

@@ -220,6 +220,7 @@ absl::StatusOr<DeviceArgument> DeviceModel::MakeArgument(const plan::Arg& arg,
     }
     argument.row_bytes = static_cast<int64_t>(arg.tiles().row_bytes());
     argument.tile_rows = arg.tiles().tile_rows();
+    argument.read_once = arg.tiles().read_once();
   }
   return argument;
 }
@@ -403,7 +404,8 @@ absl::StatusOr<TileMap> DeviceModel::MapTiles(const DeviceArgument& argument, co
                                                    " bytes are not in memory of ", argument.bytes,
                                                    "; the plan is damaged: compile the model again"));
   }
-  return device_->MapTiles(argument.pointer, std::max<int64_t>(rows, 1), argument.row_bytes, argument.tile_rows);
+  return device_->MapTiles(argument.pointer, std::max<int64_t>(rows, 1), argument.row_bytes, argument.tile_rows,
+                           argument.read_once);
 }
 
 // An argument that is no map.

@@ -40,6 +40,7 @@ struct DeviceArgument {
   float number = 0;
   int64_t row_bytes = 0;   // of a map
   uint32_t tile_rows = 0;  // of a map
+  bool read_once = false;  // what a map is of
 };
 
 // A task, ready to be launched.

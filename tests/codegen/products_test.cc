@@ -136,6 +136,21 @@ TEST(Products, ResultsTakeThePlaceOfResidualsButNotOfOperands) {
   }
 }
 
+// Which is asked for no wider than it is copied; rows of x are read by all blocks.
+TEST(Products, OfSomeRowsReadTheirWeightOnce) {
+  std::string text = absl::StrReplaceAll(kStep, {{"TYPE", "bf16"}, {"BODY", "return \"p\" = %p"}});
+  text = absl::StrReplaceAll(text, {{"dim T <= 100", "dim T <= 32"}, {"matmul %x, @w", "linear %x, @w"}});
+  const plan::Manifest manifest = Planned(*Parse(text));
+  ASSERT_EQ(manifest.programs(0).tasks_size(), 1);
+  int maps = 0;
+  for (const plan::Arg& arg : manifest.programs(0).tasks(0).args()) {
+    if (!arg.has_tiles()) continue;
+    ++maps;
+    EXPECT_EQ(arg.tiles().read_once(), arg.has_weight()) << arg.DebugString();
+  }
+  EXPECT_EQ(maps, 2);
+}
+
 TEST(Products, WhatLiesWithinHasNoMemory) {
   const plan::Manifest manifest = Planned(*Parse(absl::StrReplaceAll(kStep, {{"TYPE", "bf16"}, {"BODY", R"(
   %a = add %p, @b
