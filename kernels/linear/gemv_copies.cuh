@@ -75,8 +75,7 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
     }
   };
   int column = 0, chunk = 0;
-  constexpr bool kIsTask = kRoleOf<Context> != Role::kAll;
-  const u64 policy = kIsTask ? EvictFirst() : 0;
+  const u64 policy = EvictFirst();
 #pragma unroll 1
   for (int stage = 0; stage < stages; ++stage) {
     ring.WaitForRoom();
@@ -111,11 +110,7 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
         for (int half = 0; half < kHalves; ++half) {
           const auto copy = copy_of(row, half);
           char* const row_to = to + (half * S::kTileOut + row) * S::kWeightStrideBytes;
-          if constexpr (kIsTask) {
-            BulkCopy(row_to, copy.from, copy.bytes, ring.Full(part), policy);
-          } else {
-            BulkCopy(row_to, copy.from, copy.bytes, ring.Full(part));
-          }
+          BulkCopy(row_to, copy.from, copy.bytes, ring.Full(part), policy);
         }
       }
     }
@@ -152,11 +147,7 @@ __device__ __forceinline__ void CopyParts(char* stage, const Weight<C>& weight, 
       if (own >= rows) continue;
       const char* from = weight.Part(Epilogue::Row(column + own, row / S::kTileOut), chunk * S::kChunk, C::kIn, kZeros);
       const u32 at_stage = SharedAddress(to + row * S::kLayout.PartStride(kBits) + byte);
-      if constexpr (kIsTask) {
-        CopyAsyncBytes<kBytes>(at_stage, from + byte, EvictFirst());
-      } else {
-        CopyAsyncBytes<kBytes>(at_stage, from + byte);
-      }
+      CopyAsyncBytes<kBytes>(at_stage, from + byte, EvictFirst());
     }
   }
 }
