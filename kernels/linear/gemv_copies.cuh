@@ -75,7 +75,9 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
     }
   };
   int column = 0, chunk = 0;
-  const u64 policy = EvictFirst();
+  // With scales or zero points beside the weight launches have not been timed so.
+  constexpr bool kLeavesFirst = kRoleOf<Context> != Role::kAll || !S::kHasParts;
+  const u64 policy = kLeavesFirst ? EvictFirst() : 0;
 #pragma unroll 1
   for (int stage = 0; stage < stages; ++stage) {
     ring.WaitForRoom();
@@ -110,7 +112,11 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
         for (int half = 0; half < kHalves; ++half) {
           const auto copy = copy_of(row, half);
           char* const row_to = to + (half * S::kTileOut + row) * S::kWeightStrideBytes;
-          BulkCopy(row_to, copy.from, copy.bytes, ring.Full(part), policy);
+          if constexpr (kLeavesFirst) {
+            BulkCopy(row_to, copy.from, copy.bytes, ring.Full(part), policy);
+          } else {
+            BulkCopy(row_to, copy.from, copy.bytes, ring.Full(part));
+          }
         }
       }
     }
@@ -147,7 +153,11 @@ __device__ __forceinline__ void CopyParts(char* stage, const Weight<C>& weight, 
       if (own >= rows) continue;
       const char* from = weight.Part(Epilogue::Row(column + own, row / S::kTileOut), chunk * S::kChunk, C::kIn, kZeros);
       const u32 at_stage = SharedAddress(to + row * S::kLayout.PartStride(kBits) + byte);
-      CopyAsyncBytes<kBytes>(at_stage, from + byte, EvictFirst());
+      if constexpr (kIsTask) {
+        CopyAsyncBytes<kBytes>(at_stage, from + byte, EvictFirst());
+      } else {
+        CopyAsyncBytes<kBytes>(at_stage, from + byte);
+      }
     }
   }
 }
