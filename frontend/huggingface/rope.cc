@@ -304,7 +304,9 @@ absl::StatusOr<std::optional<int64_t>> ReadContextLength(absl::string_view confi
   if (!fields.Has("max_position_embeddings")) max_positions = fields.Int("n_positions", 0, 1, kMaxRopePositions);
   if (!max_positions.ok() || *max_positions == 0) return std::nullopt;
   const absl::StatusOr<const json*> parameters = FindParameters(fields);
-  if (!parameters.ok() || *parameters == nullptr) return *max_positions;
+  // With biases by distance (Falcon's) nothing rotates, whatever the parameters are.
+  const bool has_alibi = fields.Bool("alibi", false).value_or(false);
+  if (has_alibi || !parameters.ok() || *parameters == nullptr) return *max_positions;
   const json* own = *parameters;
   // Where types of layers have their own, those that see all decide.
   if (own->contains("full_attention") && (*own)["full_attention"].is_object()) own = &(*own)["full_attention"];

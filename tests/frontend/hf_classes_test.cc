@@ -149,6 +149,11 @@ TEST(HfClasses, ContextOfParametersByTypeOfLayer) {
                                       "config.json");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(*read, 64);
+  const auto falcon = ReadContextLength(
+      R"({"max_position_embeddings": 128, "alibi": true, "rope_scaling": {"rope_type": "linear", "factor": 4.0}})",
+      "config.json");
+  ASSERT_TRUE(falcon.ok()) << falcon.status();
+  EXPECT_EQ(*falcon, 128);
 }
 
 }  // namespace

@@ -302,6 +302,23 @@ EncoderSpec MpNet(ConfigReader& c, absl::string_view architecture) {
   return spec;
 }
 
+Disentangled ReadDisentangled(ConfigReader& c, int64_t max_positions, double eps) {
+  Disentangled d{.table = "deberta.encoder.rel_embeddings"};
+  const int64_t given = c.Int("max_relative_positions", -1, -1, kMaxPositions);
+  d.max_distance = given < 1 ? max_positions : given;
+  const int64_t buckets = c.Int("position_buckets", -1, -1, kMaxPositions);
+  d.buckets = std::max<int64_t>(buckets, 0);
+  d.span = d.buckets > 0 ? d.buckets : d.max_distance;
+  const json* types = c.Find("pos_att_type");
+  const std::string text = types == nullptr ? "" : types->is_string() ? types->get<std::string>() : types->dump();
+  d.content_to_position = absl::StrContains(text, "c2p");
+  d.position_to_content = absl::StrContains(text, "p2c");
+  d.shares_keys = c.Flag("share_att_key", false);
+  if (absl::StrContains(c.Text("norm_rel_ebd", "none"), "layer_norm"))
+    d.norm = LayerNormOf("deberta.encoder.LayerNorm", eps);
+  return d;
+}
+
 EncoderSpec DebertaV2(ConfigReader& c, absl::string_view architecture) {
   const TextKeys keys = {.eps_absent = 1e-7,
                          .vocab_size = 128100,
@@ -325,22 +342,7 @@ EncoderSpec DebertaV2(ConfigReader& c, absl::string_view architecture) {
   if (in.word_size != tower.hidden_size) in.projection = LinearSpec{"deberta.embeddings.embed_proj"};
   in.projects_before_norm = true;
   in.zeroes_padding = true;
-  if (c.Flag("relative_attention", false)) {
-    Disentangled d{.table = "deberta.encoder.rel_embeddings"};
-    const int64_t given = c.Int("max_relative_positions", -1, -1, kMaxPositions);
-    d.max_distance = given < 1 ? in.max_positions : given;
-    const int64_t buckets = c.Int("position_buckets", -1, -1, kMaxPositions);
-    d.buckets = std::max<int64_t>(buckets, 0);
-    d.span = d.buckets > 0 ? d.buckets : d.max_distance;
-    const json* types = c.Find("pos_att_type");
-    const std::string text = types == nullptr ? "" : types->is_string() ? types->get<std::string>() : types->dump();
-    d.content_to_position = absl::StrContains(text, "c2p");
-    d.position_to_content = absl::StrContains(text, "p2c");
-    d.shares_keys = c.Flag("share_att_key", false);
-    if (absl::StrContains(c.Text("norm_rel_ebd", "none"), "layer_norm"))
-      d.norm = LayerNormOf("deberta.encoder.LayerNorm", eps);
-    tower.disentangled = d;
-  }
+  if (c.Flag("relative_attention", false)) tower.disentangled = ReadDisentangled(c, in.max_positions, eps);
   const int64_t kernel = c.Int("conv_kernel_size", 0, 0, 64);
   if (kernel > 0) {
     tower.convolution = TowerSpec::Convolution{.module = "deberta.encoder.conv.conv",
