@@ -122,6 +122,29 @@ TEST(HfClasses, GateOfGptOss) {
   EXPECT_EQ(std::get<hf::ExpertsSpec>(std::get<hf::DecoderSpec>(*model).layers[0].mlp).alpha, 2.5);
 }
 
+TEST(HfClasses, GroupsOfExpertsFit) {
+  const auto status = [](const json& patch) {
+    json config = {{"n_routed_experts", 6},
+                   {"num_key_value_heads", 4},
+                   {"num_experts_per_tok", 3},
+                   {"first_k_dense_replace", 1},
+                   {"moe_intermediate_size", 32},
+                   {"n_group", 3},
+                   {"topk_group", 2},
+                   {"topk_method", "group_limited_greedy"}};
+    config.update(patch);
+    const absl::Status v3 = hf::ReadModel(ClassConfig("DeepseekV3ForCausalLM", config), "config.json").status();
+    const absl::Status v2 = hf::ReadModel(ClassConfig("DeepseekV2ForCausalLM", config), "config.json").status();
+    EXPECT_EQ(v2, v3);
+    return v2;
+  };
+  EXPECT_TRUE(status(json::object()).ok()) << status(json::object());
+  EXPECT_TRUE(Says(status({{"n_group", 4}}), "config.json: n_routed_experts 6 is no multiple of n_group 4"));
+  EXPECT_TRUE(Says(status({{"topk_group", 4}}), "topk_group 4 is more than n_group 3"));
+  EXPECT_TRUE(
+      Says(status({{"n_group", 6}}), "num_experts_per_tok 3 is more than the 2 experts of topk_group 2 groups"));
+}
+
 // The table of positions stands in files of models that do not add it.
 TEST(HfClasses, PositionsOfDebertaV2) {
   const auto model = hf::ReadModel(ClassConfig("DebertaV2Model", {{"position_biased_input", false}}), "config.json");

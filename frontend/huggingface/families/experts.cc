@@ -285,6 +285,18 @@ DecoderSpec Llama4(ConfigReader& c) {
   return spec;
 }
 
+// Of the experts, `topk_group` of `n_group` groups may be chosen.
+void CheckGroups(ConfigReader& c, const ExpertsSpec& e) {
+  if (e.experts % e.groups != 0) {
+    c.Contradicts(absl::StrCat("n_routed_experts ", e.experts, " is no multiple of n_group ", e.groups));
+  } else if (e.top_groups > e.groups) {
+    c.Contradicts(absl::StrCat("topk_group ", e.top_groups, " is more than n_group ", e.groups));
+  } else if (const int64_t most = e.experts / e.groups * e.top_groups; e.top_k > most) {
+    c.Contradicts(absl::StrCat("num_experts_per_tok ", e.top_k, " is more than the ", most, " experts of topk_group ",
+                               e.top_groups, " groups"));
+  }
+}
+
 // ---- GLM 4.5 and DeepSeek: layers without experts first, experts by sigmoids with corrections -----------------------
 struct DeepseekDefaults {
   int64_t experts = 256, top_k = 8, size = 2048, shared = 1, groups = 8, top_groups = 4, dense_layers = 3;
@@ -297,6 +309,7 @@ void PutSigmoidExperts(ConfigReader& c, const DeepseekDefaults& d, DecoderSpec* 
   experts.score = "sigmoid";
   experts.groups = c.Int("n_group", d.groups);
   experts.top_groups = c.Int("topk_group", d.top_groups);
+  CheckGroups(c, experts);
   experts.group_best = std::min<int64_t>(2, std::max<int64_t>(experts.experts / experts.groups, 1));
   experts.normalize = c.Flag("norm_topk_prob", d.normalize);
   experts.scale = c.Number("routed_scaling_factor", d.scale, 1e-9, 1e9);
@@ -414,6 +427,7 @@ DecoderSpec DeepseekV2(ConfigReader& c) {
   if (method == "group_limited_greedy") {
     experts.groups = c.Int("n_group", 1);
     experts.top_groups = c.Int("topk_group", 1);
+    CheckGroups(c, experts);
   } else if (method == "greedy") {
     c.Ignore({"n_group", "topk_group"});
   } else {
