@@ -331,12 +331,15 @@ struct PoolSpec {
 
 // What is computed of a tower, in order; each is an output, if it has a name.
 struct ClassifierSpec {
-  std::optional<LinearSpec> dense;  // before it, with an activation
+  std::optional<LinearSpec> dense;  // before it, with an activation and a norm
   std::optional<Activation> activation;
+  std::optional<NormSpec> norm;
   LinearSpec out;
   int64_t classes = 0;
-  bool of_pooled = false;  // else of the first token's hidden state, or of all with of_all
-  bool of_all = false;
+  // Of the first token's hidden state, unless one of these is set.
+  bool of_pooled = false;
+  bool of_all = false;   // a result for each token
+  bool of_mean = false;  // of the tokens that are no padding
 };
 struct MaskedLmSpec {
   LinearSpec dense;

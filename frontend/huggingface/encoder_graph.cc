@@ -35,7 +35,8 @@ class EncoderGraph {
                                              spec_.projection_size, "@", "text", "%text_embeds"));
       }
       if (spec_.masked_lm.has_value()) MaskedLm(*spec_.masked_lm, *spec_.text, x, words);
-      if (spec_.classifier.has_value()) Classify(*spec_.classifier, *spec_.text, x, text_vector);
+      if (spec_.classifier.has_value())
+        Classify(*spec_.classifier, *spec_.text, OfTokens(*spec_.classifier, x, mask, text_vector));
       if (spec_.embedding.has_value()) {
         Value* counted = mask;
         if (!spec_.embedding->include_prompt) {
@@ -48,7 +49,8 @@ class EncoderGraph {
       Value* x = BuildTower(*spec_.image, /*packed=*/false, &blocks_, model_, step_).hidden;
       if (spec_.gives_hidden) Output("last_hidden_state", x);
       if (spec_.image_pool.has_value()) image_vector = Pooled(*spec_.image_pool, *spec_.image, x, nullptr);
-      if (spec_.classifier.has_value()) Classify(*spec_.classifier, *spec_.image, x, image_vector);
+      if (spec_.classifier.has_value())
+        Classify(*spec_.classifier, *spec_.image, OfTokens(*spec_.classifier, x, nullptr, image_vector));
     }
     if (spec_.contrast.has_value()) Contrast(*spec_.contrast, text_vector, image_vector);
     if (spec_.pools_to_output) {
@@ -138,11 +140,17 @@ class EncoderGraph {
     return b_.Add(Add{.lhs = y, .rhs = m});
   }
 
-  void Classify(const ClassifierSpec& c, const TowerSpec& tower, Value* x, Value* pooled) {
+  // What is classified: the hidden states `x`, or a vector that is made of them.
+  Value* OfTokens(const ClassifierSpec& c, Value* x, Value* mask, Value* pooled) {
+    if (c.of_mean) return BuildEmbeddings({.pools = {TokenPool::kMean}}, x, mask, &blocks_);
+    return c.of_all ? x : c.of_pooled ? pooled : First(x);
+  }
+
+  void Classify(const ClassifierSpec& c, const TowerSpec& tower, Value* y) {
     const int64_t hidden = tower.hidden_size;
-    Value* y = c.of_all ? x : c.of_pooled ? pooled : First(x);
     if (c.dense.has_value()) y = blocks_.Linear(*c.dense, y, hidden, hidden, "@classifier.", "dense", "%classifier.in");
     if (c.activation.has_value()) y = blocks_.Act(*c.activation, y, "%classifier.act");
+    if (c.norm.has_value()) y = blocks_.Norm(*c.norm, y, hidden, "@classifier.norm", "%classifier.norm");
     Output("logits", blocks_.Linear(c.out, y, hidden, c.classes, "@classifier.", "out", "%classes"));
   }
 
@@ -160,8 +168,11 @@ class EncoderGraph {
     b_.set_loc(m.decoder);
     y = b_.Add(llmc::Linear{.lhs = y, .rhs = weight, .transpose_rhs = true}, "%lm");
     if (!m.bias.empty()) {
-      y = b_.Add(Add{.lhs = y, .rhs = blocks_.Weight("@lm.bias", m.bias, {in.vocab_size})});
-      weights.Ignore(m.decoder + ".bias", "the same as the bias of the head");
+      // The bias is one of the decoder, to which the head's is tied; files may have either, or both.
+      const std::string own = m.decoder + ".bias";
+      const bool has_own = own != m.bias && weights.Has(own);
+      y = b_.Add(Add{.lhs = y, .rhs = blocks_.Weight("@lm.bias", has_own ? own : m.bias, {in.vocab_size})});
+      if (has_own) weights.Ignore(m.bias, "the bias of the decoder stands for it");
     }
     Output("logits", y);
   }

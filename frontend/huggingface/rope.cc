@@ -287,6 +287,10 @@ absl::StatusOr<HfRope> ParseHfRope(const JsonFields& config, int64_t max_positio
   if (type.empty()) {
     ASSIGN_OR_RETURN(type, fields.String("type", "default"));
   }
+  const bool is_long = type == "longrope" || type == "su";
+  if (is_long && defaults.original_max_positions > 0 && !fields.Has(kOriginalMax)) {
+    merged[kOriginalMax] = defaults.original_max_positions;
+  }
   if (absl::Status s = ReadTyped(type, fields, max_position_embeddings, &rope); !s.ok()) return s;
   if (absl::Status s = SetContext(type, fields, max_position_embeddings, &rope); !s.ok()) return s;
   return rope;
@@ -300,8 +304,13 @@ absl::StatusOr<std::optional<int64_t>> ReadContextLength(absl::string_view confi
   if (!fields.Has("max_position_embeddings")) max_positions = fields.Int("n_positions", 0, 1, kMaxRopePositions);
   if (!max_positions.ok() || *max_positions == 0) return std::nullopt;
   const absl::StatusOr<const json*> parameters = FindParameters(fields);
-  if (!parameters.ok() || *parameters == nullptr) return *max_positions;
-  const JsonFields rope(*parameters, file);
+  // With biases by distance (Falcon's) nothing rotates, whatever the parameters are.
+  const bool has_alibi = fields.Bool("alibi", false).value_or(false);
+  if (has_alibi || !parameters.ok() || *parameters == nullptr) return *max_positions;
+  const json* own = *parameters;
+  // Where types of layers have their own, those that see all decide.
+  if (own->contains("full_attention") && (*own)["full_attention"].is_object()) own = &(*own)["full_attention"];
+  const JsonFields rope(own, file);
   absl::StatusOr<std::string> type = rope.String(rope.Has("rope_type") ? "rope_type" : "type", "default");
   absl::StatusOr<int64_t> original =
       (fields.Has(kOriginalMax) ? fields : rope).Int(kOriginalMax, 0, 1, kMaxRopePositions);

@@ -37,7 +37,8 @@ struct HfRope {
 struct HfRopeDefaults {
   double theta = 10000;
   double partial = 1;
-  absl::string_view layer_type = "";  // whose parameters are taken where types of layers have their own
+  int64_t original_max_positions = 0;  // of longrope; 0: max_position_embeddings
+  absl::string_view layer_type = "";   // whose parameters are taken where types of layers have their own
 };
 
 absl::StatusOr<HfRope> ParseHfRope(const JsonFields& config, int64_t max_position_embeddings,

@@ -26,7 +26,6 @@ constexpr absl::string_view kHarmlessKeys[] = {
     "_name_or_path",
     "_sliding_window_pattern",
     "architectures",
-    "attention_layers",
     "auto_map",
     "bos_token_id",
     "cache_implementation",

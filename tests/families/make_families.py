@@ -63,7 +63,7 @@ def decoder_inputs(_):
 
 
 def encoder_inputs(config):
-    ids, mask = random_ids(), torch.ones(2, TOKENS, dtype=torch.int64)
+    ids, mask = 3 + (random_ids() - 3) % (config.vocab_size - 3), torch.ones(2, TOKENS, dtype=torch.int64)
     ids[1, TOKENS - PADDING:] = config.pad_token_id
     mask[1, TOKENS - PADDING:] = 0
     return dict(input_ids=ids, attention_mask=mask)

@@ -90,6 +90,35 @@ void IgnoreHeads(std::initializer_list<const char*> heads, EncoderSpec* spec) {
   for (const char* head : heads) spec->unused.beginnings.push_back({head, "the head of another task"});
 }
 
+// One product for each token.
+void ClassifyTokens(ConfigReader& c, EncoderSpec* spec) {
+  spec->gives_hidden = spec->pools_to_output = false;
+  spec->classifier = ClassifierSpec{.out = {"classifier", true}, .classes = Labels(c), .of_all = true};
+}
+
+// Two products of the first token, as RoBERTa has them.
+void ClassifyFirst(ConfigReader& c, Activation activation, EncoderSpec* spec) {
+  spec->gives_hidden = spec->pools_to_output = false;
+  spec->classifier = ClassifierSpec{.dense = LinearSpec{"classifier.dense", true},
+                                    .activation = activation,
+                                    .out = {"classifier.out_proj", true},
+                                    .classes = Labels(c)};
+}
+
+// RoBERTa's head of masked words.
+MaskedLmSpec RobertaWords(double eps) {
+  return {.dense = {"lm_head.dense", true},
+          .activation = Activation::kGelu,
+          .norm = LayerNormOf("lm_head.layer_norm", eps),
+          .bias = "lm_head.bias",
+          .decoder = "lm_head.decoder"};
+}
+
+void RefuseTask(ConfigReader& c, absl::string_view architecture, absl::string_view supported) {
+  c.Refuse(absl::StrCat("the head of ", architecture, " is not supported; supported are ", supported,
+                        "; without a head: name the model's class in \"architectures\""));
+}
+
 // Over 60 lines: the heads of its classes.
 EncoderSpec ReadBert(ConfigReader& c, absl::string_view architecture, const std::string& prefix, TextKeys keys,
                      bool by_count) {
@@ -119,11 +148,7 @@ EncoderSpec ReadBert(ConfigReader& c, absl::string_view architecture, const std:
   if (IsTask(architecture, "ForMaskedLM")) {
     spec.gives_hidden = false;
     if (by_count) {
-      spec.masked_lm = MaskedLmSpec{.dense = {"lm_head.dense", true},
-                                    .activation = Activation::kGelu,
-                                    .norm = LayerNormOf("lm_head.layer_norm", eps),
-                                    .bias = "lm_head.bias",
-                                    .decoder = "lm_head.decoder"};
+      spec.masked_lm = RobertaWords(eps);
     } else {
       spec.masked_lm = MaskedLmSpec{.dense = {"cls.predictions.transform.dense", true},
                                     .activation = activation,
@@ -133,22 +158,23 @@ EncoderSpec ReadBert(ConfigReader& c, absl::string_view architecture, const std:
     }
     IgnorePooler(&spec);
     IgnoreHeads({"cls.seq_relationship."}, &spec);
-  } else if (IsTask(architecture, "ForSequenceClassification") || IsTask(architecture, "ForTokenClassification")) {
+  } else if (IsTask(architecture, "ForSequenceClassification") && !by_count) {
     spec.gives_hidden = spec.pools_to_output = false;
-    ClassifierSpec head = {.out = {"classifier", true}, .classes = Labels(c)};
-    head.of_all = IsTask(architecture, "ForTokenClassification");
-    if (!head.of_all && by_count) {
-      head.dense = LinearSpec{"classifier.dense", true};
-      head.activation = Activation::kTanh;
-      head.out = {"classifier.out_proj", true};
-    } else if (!head.of_all) {
-      head.of_pooled = true;
-      spec.text_pool = DensePool(prefix + "pooler.dense", hidden);
+    spec.text_pool = DensePool(prefix + "pooler.dense", hidden);
+    spec.classifier = ClassifierSpec{.out = {"classifier", true}, .classes = Labels(c), .of_pooled = true};
+    IgnoreHeads({"cls.", "lm_head."}, &spec);
+  } else if (IsTask(architecture, "ForSequenceClassification") || IsTask(architecture, "ForTokenClassification")) {
+    if (IsTask(architecture, "ForTokenClassification")) {
+      ClassifyTokens(c, &spec);
+    } else {
+      ClassifyFirst(c, Activation::kTanh, &spec);
     }
-    if (!head.of_pooled) IgnorePooler(&spec);
-    spec.classifier = head;
+    IgnorePooler(&spec);
     IgnoreHeads({"cls.", "lm_head."}, &spec);
   } else {
+    if (IsTask(architecture, "ForQuestionAnswering") || IsTask(architecture, "ForMultipleChoice")) {
+      RefuseTask(c, architecture, "the model, ForMaskedLM, ForSequenceClassification and ForTokenClassification");
+    }
     spec.text_pool = DensePool(prefix + "pooler.dense", hidden);
     IgnoreHeads({"cls.", "lm_head."}, &spec);
   }
@@ -169,7 +195,21 @@ EncoderSpec Electra(ConfigReader& c, absl::string_view architecture) {
   in.word_size = c.Int("embedding_size", 128);
   if (in.word_size != spec.text->hidden_size) in.projection = LinearSpec{"electra.embeddings_project", true};
   spec.text_pool.reset();
-  if (!IsTask(architecture, "Model")) c.Refuse(absl::StrCat(architecture, ": only ElectraModel is supported"));
+  if (IsTask(architecture, "ForSequenceClassification")) {
+    ClassifyFirst(c, Activation::kGelu, &spec);
+  } else if (IsTask(architecture, "ForTokenClassification")) {
+    ClassifyTokens(c, &spec);
+  } else if (IsTask(architecture, "ForMaskedLM")) {
+    spec.gives_hidden = false;
+    spec.masked_lm = MaskedLmSpec{.dense = {"generator_predictions.dense", true},
+                                  .activation = Activation::kGelu,
+                                  .norm = LayerNormOf("generator_predictions.LayerNorm", in.norm->eps),
+                                  .bias = "generator_lm_head.bias",
+                                  .decoder = "generator_lm_head"};
+    return spec;
+  } else if (!IsTask(architecture, "Model") && !IsTask(architecture, "ForPreTraining")) {
+    RefuseTask(c, architecture, "the model, ForMaskedLM, ForSequenceClassification and ForTokenClassification");
+  }
   IgnoreHeads({"discriminator_predictions.", "generator_"}, &spec);
   return spec;
 }
@@ -215,8 +255,12 @@ EncoderSpec DistilBert(ConfigReader& c, absl::string_view architecture) {
                                   .norm = LayerNormOf("vocab_layer_norm", 1e-12),
                                   .bias = "vocab_projector.bias",
                                   .decoder = "vocab_projector"};
-  } else {
+  } else if (IsTask(architecture, "ForTokenClassification")) {
+    ClassifyTokens(c, &spec);
+  } else if (IsTask(architecture, "Model")) {
     IgnoreHeads({"vocab_"}, &spec);
+  } else {
+    RefuseTask(c, architecture, "the model, ForMaskedLM, ForSequenceClassification and ForTokenClassification");
   }
   return spec;
 }
@@ -240,8 +284,39 @@ EncoderSpec MpNet(ConfigReader& c, absl::string_view architecture) {
                                           .buckets = c.Int("relative_attention_num_buckets", 32, 4, 65536)};
   if (spec.text->relative_bias->buckets != 32)
     c.Refuse("relative_attention_num_buckets other than 32 is not supported");
-  if (!IsTask(architecture, "Model")) c.Refuse(absl::StrCat(architecture, ": only MPNetModel is supported"));
+  if (IsTask(architecture, "Model")) return spec;
+  spec.text_pool.reset();
+  IgnorePooler(&spec);
+  if (IsTask(architecture, "ForSequenceClassification")) {
+    ClassifyFirst(c, Activation::kTanh, &spec);
+  } else if (IsTask(architecture, "ForTokenClassification")) {
+    ClassifyTokens(c, &spec);
+  } else if (IsTask(architecture, "ForMaskedLM")) {
+    spec.gives_hidden = false;
+    spec.masked_lm = RobertaWords(in.norm->eps);
+    return spec;
+  } else {
+    RefuseTask(c, architecture, "the model, ForMaskedLM, ForSequenceClassification and ForTokenClassification");
+  }
+  IgnoreHeads({"lm_head."}, &spec);
   return spec;
+}
+
+Disentangled ReadDisentangled(ConfigReader& c, int64_t max_positions, double eps) {
+  Disentangled d{.table = "deberta.encoder.rel_embeddings"};
+  const int64_t given = c.Int("max_relative_positions", -1, -1, kMaxPositions);
+  d.max_distance = given < 1 ? max_positions : given;
+  const int64_t buckets = c.Int("position_buckets", -1, -1, kMaxPositions);
+  d.buckets = std::max<int64_t>(buckets, 0);
+  d.span = d.buckets > 0 ? d.buckets : d.max_distance;
+  const json* types = c.Find("pos_att_type");
+  const std::string text = types == nullptr ? "" : types->is_string() ? types->get<std::string>() : types->dump();
+  d.content_to_position = absl::StrContains(text, "c2p");
+  d.position_to_content = absl::StrContains(text, "p2c");
+  d.shares_keys = c.Flag("share_att_key", false);
+  if (absl::StrContains(c.Text("norm_rel_ebd", "none"), "layer_norm"))
+    d.norm = LayerNormOf("deberta.encoder.LayerNorm", eps);
+  return d;
 }
 
 EncoderSpec DebertaV2(ConfigReader& c, absl::string_view architecture) {
@@ -257,29 +332,17 @@ EncoderSpec DebertaV2(ConfigReader& c, absl::string_view architecture) {
   const double eps = c.Number("layer_norm_eps", 1e-7, 0, 1);
   NameAsBert(eps, "query_proj", "key_proj", "value_proj", &tower);
   TextInput in = ReadText(c, keys, tower, "deberta.embeddings");
-  if (!c.Flag("position_biased_input", true)) in.position_kind = PositionKind::kNone;
+  if (!c.Flag("position_biased_input", true)) {
+    in.position_kind = PositionKind::kNone;
+    spec.unused.names.push_back({in.positions + ".weight", "position_biased_input is false"});
+  }
   in.type_count = c.Int("type_vocab_size", 0, 0);
   if (in.type_count > 0) in.types = "deberta.embeddings.token_type_embeddings";
   in.word_size = c.Int("embedding_size", tower.hidden_size);
   if (in.word_size != tower.hidden_size) in.projection = LinearSpec{"deberta.embeddings.embed_proj"};
   in.projects_before_norm = true;
   in.zeroes_padding = true;
-  if (c.Flag("relative_attention", false)) {
-    Disentangled d{.table = "deberta.encoder.rel_embeddings"};
-    const int64_t given = c.Int("max_relative_positions", -1, -1, kMaxPositions);
-    d.max_distance = given < 1 ? in.max_positions : given;
-    const int64_t buckets = c.Int("position_buckets", -1, -1, kMaxPositions);
-    d.buckets = std::max<int64_t>(buckets, 0);
-    d.span = d.buckets > 0 ? d.buckets : d.max_distance;
-    const json* types = c.Find("pos_att_type");
-    const std::string text = types == nullptr ? "" : types->is_string() ? types->get<std::string>() : types->dump();
-    d.content_to_position = absl::StrContains(text, "c2p");
-    d.position_to_content = absl::StrContains(text, "p2c");
-    d.shares_keys = c.Flag("share_att_key", false);
-    if (absl::StrContains(c.Text("norm_rel_ebd", "none"), "layer_norm"))
-      d.norm = LayerNormOf("deberta.encoder.LayerNorm", eps);
-    tower.disentangled = d;
-  }
+  if (c.Flag("relative_attention", false)) tower.disentangled = ReadDisentangled(c, in.max_positions, eps);
   const int64_t kernel = c.Int("conv_kernel_size", 0, 0, 64);
   if (kernel > 0) {
     tower.convolution = TowerSpec::Convolution{.module = "deberta.encoder.conv.conv",
@@ -291,18 +354,49 @@ EncoderSpec DebertaV2(ConfigReader& c, absl::string_view architecture) {
   }
   tower.input = in;
   spec.text = std::move(tower);
-  spec.unused.names = Buffers(spec.prefix);
+  for (const auto& buffer : Buffers(spec.prefix)) spec.unused.names.push_back(buffer);
   if (IsTask(architecture, "ForSequenceClassification")) {
     spec.gives_hidden = spec.pools_to_output = false;
     spec.text_pool = DensePool("pooler.dense", c.Int("pooler_hidden_size", spec.text->hidden_size),
                                ReadActivation(c, "pooler_hidden_act", "gelu"));
     spec.classifier = ClassifierSpec{.out = {"classifier", true}, .classes = Labels(c), .of_pooled = true};
+  } else if (IsTask(architecture, "ForTokenClassification")) {
+    ClassifyTokens(c, &spec);
   } else if (!IsTask(architecture, "Model")) {
-    c.Refuse(absl::StrCat(architecture, ": only the model and ForSequenceClassification are supported"));
+    RefuseTask(c, architecture, "the model, ForSequenceClassification and ForTokenClassification");
   }
   c.Ignore({"pooler_hidden_act", "pooler_hidden_size"});  // of heads
   IgnoreHeads({"lm_predictions.", "mask_predictions.", "cls."}, &spec);
   return spec;
+}
+
+// All heads begin with a product, an activation and a norm.
+void SetModernBertHead(ConfigReader& c, absl::string_view architecture, double eps, bool norm_bias, EncoderSpec* spec) {
+  const LinearSpec dense = {"head.dense", c.Flag("classifier_bias", false)};
+  const Activation activation = ReadActivation(c, "classifier_activation", "gelu");
+  const NormSpec norm = LayerNormOf("head.norm", eps, norm_bias);
+  const std::string pooling = c.Text("classifier_pooling", "cls");
+  if (IsTask(architecture, "ForMaskedLM")) {
+    spec->gives_hidden = false;
+    spec->masked_lm = MaskedLmSpec{.dense = dense,
+                                   .activation = activation,
+                                   .norm = norm,
+                                   .bias = c.Flag("decoder_bias", true) ? "decoder.bias" : "",
+                                   .decoder = "decoder"};
+    return;
+  }
+  ClassifyTokens(c, spec);
+  spec->classifier->dense = dense;
+  spec->classifier->activation = activation;
+  spec->classifier->norm = norm;
+  if (IsTask(architecture, "ForSequenceClassification")) {
+    if (pooling != "cls" && pooling != "mean") c.Wrong("classifier_pooling", "\"cls\" or \"mean\"");
+    spec->classifier->of_all = false;
+    spec->classifier->of_mean = pooling == "mean";
+  } else if (!IsTask(architecture, "ForTokenClassification")) {
+    RefuseTask(c, architecture, "the model, ForMaskedLM, ForSequenceClassification and ForTokenClassification");
+  }
+  IgnoreHeads({"decoder."}, spec);
 }
 
 // Over 60 lines: its keys, then what they say of each layer.
@@ -359,17 +453,10 @@ EncoderSpec ModernBert(ConfigReader& c, absl::string_view architecture) {
   tower.norm = LayerNormOf("model.final_norm", eps, norm_bias);
   tower.input = in;
   spec.text = std::move(tower);
-  if (IsTask(architecture, "ForMaskedLM")) {
-    spec.gives_hidden = false;
-    spec.masked_lm = MaskedLmSpec{.dense = {"head.dense", c.Flag("classifier_bias", false)},
-                                  .activation = ReadActivation(c, "classifier_activation", "gelu"),
-                                  .norm = LayerNormOf("head.norm", eps, norm_bias),
-                                  .bias = c.Flag("decoder_bias", true) ? "decoder.bias" : "",
-                                  .decoder = "decoder"};
-  } else if (!IsTask(architecture, "Model")) {
-    c.Refuse(absl::StrCat(architecture, ": only the model and ForMaskedLM are supported"));
+  if (IsTask(architecture, "Model")) {
+    IgnoreHeads({"head.", "decoder.", "classifier."}, &spec);
   } else {
-    IgnoreHeads({"head.", "decoder."}, &spec);
+    SetModernBertHead(c, architecture, eps, norm_bias, &spec);
   }
   c.Ignore({"classifier_activation", "classifier_bias", "classifier_pooling", "decoder_bias"});  // of heads
   return spec;

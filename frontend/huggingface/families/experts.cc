@@ -51,6 +51,20 @@ void SetSwitchedWindow(ConfigReader& c, DecoderSpec* spec) {
   ForAttention(spec, [&](AttentionSpec& a) { a.window = window; });
 }
 
+// A window for every other of the first `max_window_layers` layers, which config.json switches on. Without,
+// transformers writes 0 for the window.
+void SetWindowsInTurn(ConfigReader& c, DecoderSpec* spec) {
+  const int64_t end = c.Int("max_window_layers", 28, 0);
+  if (!c.Flag("use_sliding_window", false) || c.IsNull("sliding_window")) {
+    c.Ignore({"sliding_window"});
+    NeedsTypes(c, All(*spec, false));
+    return;
+  }
+  std::vector<bool> otherwise;
+  for (int64_t i = 0; i < static_cast<int64_t>(spec->layers.size()); ++i) otherwise.push_back(i % 2 == 0 && i < end);
+  SetWindowsByType(c, true, 4096, otherwise, "", spec);
+}
+
 DecoderSpec Mixtral(ConfigReader& c) {
   DecoderSpec spec = ReadCommon(
       c, {.intermediate_size = 14336, .kv_heads = 8, .max_positions = 131072, .rope = {.theta = 1e6}, .eps = 1e-5});
@@ -80,16 +94,15 @@ DecoderSpec Qwen2Moe(ConfigReader& c) {
                                     .max_positions = 32768});
   NeedsWholeRope(c, spec);
   SetBias(c.Flag("qkv_bias", true), false, &spec);
-  c.Needs("use_sliding_window", false);
-  c.Ignore({"sliding_window"});
-  NeedsTypes(c, All(spec, false));
+  SetWindowsInTurn(c, &spec);
   const std::vector<bool> sparse = SparseLayers(c, spec.layers.size());
   const int64_t shared = c.Int("shared_expert_intermediate_size", 5632);
+  ExpertsSpec common = ReadExperts(c, "num_experts", 60, 4, c.Int("moe_intermediate_size", 1408));
+  common.normalize = c.Flag("norm_topk_prob", false);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     LayerSpec& layer = spec.layers[i];
     if (!sparse[i]) continue;
-    ExpertsSpec experts = ReadExperts(c, "num_experts", 60, 4, c.Int("moe_intermediate_size", 1408));
-    experts.normalize = c.Flag("norm_topk_prob", false);
+    ExpertsSpec experts = common;
     experts.shared = GatedMlp(layer.module + ".mlp.shared_expert", shared, std::get<MlpSpec>(layer.mlp).activation);
     experts.shared_gate = LinearSpec{layer.module + ".mlp.shared_expert_gate"};
     PutExperts(experts, ".mlp.experts", ".mlp.gate", &layer);
@@ -110,11 +123,10 @@ DecoderSpec Qwen3Moe(ConfigReader& c) {
   SetSwitchedWindow(c, &spec);
   const std::vector<bool> sparse = SparseLayers(c, spec.layers.size());
   const std::string count = c.Has("num_experts") ? "num_experts" : "num_local_experts";
+  ExpertsSpec experts = ReadExperts(c, count, 128, 8, c.Int("moe_intermediate_size", 768));
+  experts.normalize = c.Flag("norm_topk_prob", false);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
-    if (!sparse[i]) continue;
-    ExpertsSpec experts = ReadExperts(c, count, 128, 8, c.Int("moe_intermediate_size", 768));
-    experts.normalize = c.Flag("norm_topk_prob", false);
-    PutExperts(experts, ".mlp.experts", ".mlp.gate", &spec.layers[i]);
+    if (sparse[i]) PutExperts(experts, ".mlp.experts", ".mlp.gate", &spec.layers[i]);
   }
   return spec;
 }
@@ -185,7 +197,7 @@ DecoderSpec GptOss(ConfigReader& c) {
     experts.score = "chosen";
     experts.bias = true;
     experts.limit = c.Number("swiglu_limit", 7, 1e-6, 1e9);
-    experts.alpha = 1.702;
+    experts.alpha = c.Number("swiglu_alpha", 1.702, 1e-6, 1e9);
     experts.fused_is_transposed = true;
     experts.fused_is_interleaved = true;
     PutExperts(experts, ".mlp.experts", ".mlp.router", &layer);
@@ -253,6 +265,10 @@ DecoderSpec Llama4(ConfigReader& c) {
     c.Wrong("moe_layers", absl::StrCat("a list of numbers of layers, from 0 to ", layers - 1));
   }
   const int64_t step = c.Int("interleave_moe_layer_step", 1, 1), dense_size = c.Int("intermediate_size_mlp", 16384);
+  ExpertsSpec experts = ReadExperts(c, "num_local_experts", 16, 1, std::get<MlpSpec>(spec.layers[0].mlp).size);
+  experts.score = "chosen_sigmoid";
+  experts.scale_input = true;
+  experts.fused_is_transposed = true;
   for (int64_t i = 0; i < layers; ++i) {
     LayerSpec& layer = spec.layers[static_cast<size_t>(i)];
     const std::string module = layer.module + ".feed_forward";
@@ -263,14 +279,22 @@ DecoderSpec Llama4(ConfigReader& c) {
       layer.mlp = GatedMlp(module, dense_size, common.activation);
       continue;
     }
-    ExpertsSpec experts = ReadExperts(c, "num_local_experts", 16, 1, common.size);
-    experts.score = "chosen_sigmoid";
-    experts.scale_input = true;
-    experts.fused_is_transposed = true;
     experts.shared = GatedMlp(module + ".shared_expert", common.size, common.activation);
     PutExperts(experts, ".feed_forward.experts", ".feed_forward.router", &layer);
   }
   return spec;
+}
+
+// Of the experts, `topk_group` of `n_group` groups may be chosen.
+void CheckGroups(ConfigReader& c, const ExpertsSpec& e) {
+  if (e.experts % e.groups != 0) {
+    c.Contradicts(absl::StrCat("n_routed_experts ", e.experts, " is no multiple of n_group ", e.groups));
+  } else if (e.top_groups > e.groups) {
+    c.Contradicts(absl::StrCat("topk_group ", e.top_groups, " is more than n_group ", e.groups));
+  } else if (const int64_t most = e.experts / e.groups * e.top_groups; e.top_k > most) {
+    c.Contradicts(absl::StrCat("num_experts_per_tok ", e.top_k, " is more than the ", most, " experts of topk_group ",
+                               e.top_groups, " groups"));
+  }
 }
 
 // ---- GLM 4.5 and DeepSeek: layers without experts first, experts by sigmoids with corrections -----------------------
@@ -285,6 +309,7 @@ void PutSigmoidExperts(ConfigReader& c, const DeepseekDefaults& d, DecoderSpec* 
   experts.score = "sigmoid";
   experts.groups = c.Int("n_group", d.groups);
   experts.top_groups = c.Int("topk_group", d.top_groups);
+  CheckGroups(c, experts);
   experts.group_best = std::min<int64_t>(2, std::max<int64_t>(experts.experts / experts.groups, 1));
   experts.normalize = c.Flag("norm_topk_prob", d.normalize);
   experts.scale = c.Number("routed_scaling_factor", d.scale, 1e-9, 1e9);
@@ -402,7 +427,10 @@ DecoderSpec DeepseekV2(ConfigReader& c) {
   if (method == "group_limited_greedy") {
     experts.groups = c.Int("n_group", 1);
     experts.top_groups = c.Int("topk_group", 1);
-  } else if (method != "greedy") {
+    CheckGroups(c, experts);
+  } else if (method == "greedy") {
+    c.Ignore({"n_group", "topk_group"});
+  } else {
     c.Refuse(absl::StrCat("topk_method \"", method, "\" is not supported; supported: greedy, group_limited_greedy"));
   }
   experts.scale = c.Number("routed_scaling_factor", 1, 1e-9, 1e9);

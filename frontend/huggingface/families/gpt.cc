@@ -46,11 +46,21 @@ DecoderSpec Gpt2(ConfigReader& c) {
   return spec;
 }
 
-// [[["global", "local"], 12]]: the types of layers, so many times.
+bool AreAttentionTypes(const std::vector<std::string>& types) {
+  return std::all_of(types.begin(), types.end(), [](const std::string& t) { return t == "global" || t == "local"; });
+}
+
+// `attention_types`: [[["global", "local"], 12]], the types of layers, so many times. `attention_layers` has one for
+// each layer, and goes before it, as in transformers.
 std::vector<std::string> AttentionTypes(ConfigReader& c, size_t layers) {
+  if (const auto each = c.Texts("attention_layers", static_cast<int64_t>(layers)); each.has_value()) {
+    c.Ignore({"attention_types"});
+    if (AreAttentionTypes(*each)) return *each;
+    c.Wrong("attention_layers", "a list of \"global\" and \"local\"");
+  }
   std::vector<std::string> types;
   const json* list = c.Find("attention_types");
-  const json otherwise = {{{"global", "local"}, static_cast<int64_t>(layers + 1) / 2}};
+  const json otherwise = {{{"global", "local"}, static_cast<uint64_t>(layers + 1) / 2}};
   const json& runs = list == nullptr ? otherwise : *list;
   bool fits = runs.is_array();
   for (size_t r = 0; fits && r < runs.size(); ++r) {
@@ -62,9 +72,7 @@ std::vector<std::string> AttentionTypes(ConfigReader& c, size_t layers) {
     }
   }
   types.resize(list == nullptr ? layers : types.size());
-  const bool known =
-      std::all_of(types.begin(), types.end(), [](const std::string& t) { return t == "global" || t == "local"; });
-  if (!fits || !known || types.size() != layers) {
+  if (!fits || !AreAttentionTypes(types) || types.size() != layers) {
     c.Wrong("attention_types", absl::StrCat("runs of \"global\" and \"local\" for ", layers, " layers"));
     types.assign(layers, "global");
   }

@@ -65,8 +65,12 @@ DecoderSpec Qwen3(ConfigReader& c) {
 
 // ---- Phi-3 --------------------------------------------------------------------------------------------------------
 DecoderSpec Phi3(ConfigReader& c) {
-  DecoderSpec spec = ReadCommon(
-      c, {.vocab_size = 32064, .hidden_size = 3072, .intermediate_size = 8192, .max_positions = 4096, .eps = 1e-5});
+  DecoderSpec spec = ReadCommon(c, {.vocab_size = 32064,
+                                    .hidden_size = 3072,
+                                    .intermediate_size = 8192,
+                                    .max_positions = 4096,
+                                    .rope = {.original_max_positions = 4096},
+                                    .eps = 1e-5});
   for (LayerSpec& layer : spec.layers) {
     auto& a = std::get<AttentionSpec>(layer.attention);
     a.layout = QkvLayout::kInTurn;

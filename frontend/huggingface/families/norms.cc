@@ -268,7 +268,7 @@ DecoderSpec Olmo3(ConfigReader& c) {
 }
 
 // ---- Cohere: layer norms without bias, attention and MLP side by side -----------------------------------------------
-DecoderSpec ReadCohere(ConfigReader& c) {
+DecoderSpec ReadCohere(ConfigReader& c, double theta) {
   DecoderSpec spec = ReadCommon(c, {.vocab_size = 256000,
                                     .hidden_size = 8192,
                                     .intermediate_size = 22528,
@@ -276,7 +276,7 @@ DecoderSpec ReadCohere(ConfigReader& c) {
                                     .heads = 64,
                                     .max_positions = 8192,
                                     .tied = true,
-                                    .rope = {.theta = 5e5},
+                                    .rope = {.theta = theta},
                                     .eps_key = "layer_norm_eps",
                                     .eps = 1e-5});
   NeedsWholeRope(c, spec);
@@ -296,14 +296,14 @@ void UseLayerNorms(DecoderSpec* spec) {
 }
 
 DecoderSpec Cohere(ConfigReader& c) {
-  DecoderSpec spec = ReadCohere(c);
+  DecoderSpec spec = ReadCohere(c, 5e5);
   if (c.Flag("use_qk_norm", false)) AddHeadNorms(HeadNorm::kHeads, spec.norm->eps, &spec);
   UseLayerNorms(&spec);
   return spec;
 }
 
 DecoderSpec Cohere2(ConfigReader& c) {
-  DecoderSpec spec = ReadCohere(c);
+  DecoderSpec spec = ReadCohere(c, 1e4);
   UseLayerNorms(&spec);
   const int64_t period = c.Int("sliding_window_pattern", 4, 1);
   SetWindowsByType(c, !c.IsNull("sliding_window"), 4096, AllButEvery(spec.layers.size(), period), "sliding_window is",
