@@ -149,6 +149,17 @@ TEST(QuantizedHqq, ARowIsAGroup) {
             "uint4 group=64 scale=f16 zero=f16");
 }
 
+// Rows of 96 are one group and a half.
+TEST(QuantizedHqq, GroupsThatDoNotEndWithRows) {
+  for (const int bits : {3, 4, 8}) {
+    json weights = HqqWeights(bits);
+    weights["weight_quant_params"]["group_size"] = 64;
+    const auto pack = [=](const Matrix& m, Draw& draw, NamedTensors* t) { return PackHqq(bits, m, draw, t, 64); };
+    EXPECT_EQ(ExpectSameNumbers({{"quant_method", "hqq"}, {"quant_config", weights}}, pack),
+              absl::StrCat("uint", bits, " group=64 scale=f16 zero=f16"));
+  }
+}
+
 TEST(QuantizedHqq, SettingsOfSingleModules) {
   json modules;
   for (const Matrix& m : kMatrices) {
