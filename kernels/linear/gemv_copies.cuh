@@ -75,8 +75,9 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
     }
   };
   int column = 0, chunk = 0;
-  constexpr bool kIsTask = kRoleOf<Context> != Role::kAll;
-  const u64 policy = kIsTask ? EvictFirst() : 0;
+  // With scales or zero points beside the weight launches have not been timed so.
+  constexpr bool kLeavesFirst = kRoleOf<Context> != Role::kAll || !S::kHasParts;
+  const u64 policy = kLeavesFirst ? EvictFirst() : 0;
 #pragma unroll 1
   for (int stage = 0; stage < stages; ++stage) {
     ring.WaitForRoom();
@@ -111,7 +112,7 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
         for (int half = 0; half < kHalves; ++half) {
           const auto copy = copy_of(row, half);
           char* const row_to = to + (half * S::kTileOut + row) * S::kWeightStrideBytes;
-          if constexpr (kIsTask) {
+          if constexpr (kLeavesFirst) {
             BulkCopy(row_to, copy.from, copy.bytes, ring.Full(part), policy);
           } else {
             BulkCopy(row_to, copy.from, copy.bytes, ring.Full(part));
