@@ -124,20 +124,21 @@ def marks(results):
         more_is_better = mark["unit"] != "ms"
         short = (mark["mark"] - value if more_is_better else value - mark["mark"]) / mark["mark"]
         wanted_of_vllm = mark.get("vllm", {})
-        of_vllm = find(results.vllm(mark.get("model")), **{key: x for key, x in wanted_of_vllm.items() if key != "value"})
+        peer = find(results.vllm(mark.get("model")), **{key: x for key, x in wanted_of_vllm.items() if key != "value"})
         rows.append([mark["work"], mark["unit"], f"{mark['mark']:,}", number(value, digits),
                      " to ".join(number(x, digits, scale) for x in spread) if spread else "",
                      "reached" if short <= 0 else f"{100 * short:.1f} % " + ("less" if more_is_better else "more"),
                      f"{mark['floor']:,}" if "floor" in mark else "",
-                     number(of_vllm.get(wanted_of_vllm.get("value")), digits) if wanted_of_vllm else ""])
+                     number(peer.get(wanted_of_vllm.get("value")), digits) if wanted_of_vllm else ""])
     if not rows:
         return []
+    of_vllm = (f" vLLM, {vllm_source(results)}: between tokens of `generate()`, prompts in a row, and the faster of two full batches."
+               if results.lines("vllm.jsonl") else "")
     return ["### The marks that this project set itself", "",
             "Between tokens: the engine with its host's work and greedy sampling, all requests of 128 tokens answered with 128 at "
             "once, the median step of the run of median seconds, after one that does not count; beside it the least and the "
             "greatest of the runs. A step: without sampling. First tokens: through the engine, one request. Encoders: on the GPU, "
-            "inputs there. vLLM, measured in the same hour on the same GPU: between tokens of `generate()`, prompts in a row, and "
-            "the faster of two full batches.", "",
+            "inputs there, one run right after the other." + of_vllm, "",
             *table(["work", "unit", "mark", "llmc", "runs", "", "floor", f"vLLM {vllm_versions(results)['vllm']}".strip()], rows)]
 
 
