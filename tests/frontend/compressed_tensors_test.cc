@@ -306,6 +306,49 @@ TEST(CompressedTensors, GroupsInOrder) {
   }
 }
 
+// With actorder "group" nothing can be read without g_idx, since nobody knows which columns a group has.
+TEST(CompressedTensors, AnOrderThatIsMissingIsNamed) {
+  for (const bool is_empty : {false, true}) {
+    const auto pack = [&](const Matrix& m, Draw& draw, NamedTensors* t) {
+      Tensor groups(DType::kI32, {m.module.ends_with("k_proj") && is_empty ? 0 : m.in});
+      for (int64_t k = 0; k < groups.size(); ++k) groups.SetInt(k, k / 32);
+      if (is_empty || !m.module.ends_with("k_proj")) (*t)[m.module + ".weight_g_idx"] = groups;
+      return PackIntegers({.bits = 4, .symmetric = true}, m, draw, t);
+    };
+    const TestFolder folder;
+    WritePacked(PackQuantized(4, 32, true, "group"), pack, folder);
+    const absl::Status status = ImportHuggingFace(folder.path()).status();
+    EXPECT_TRUE(absl::StrContains(status.message(), "k_proj.weight_g_idx")) << status;
+    EXPECT_FALSE(absl::StrContains(status.message(), "q_proj")) << status;
+  }
+}
+
+// Integers of 8 bits that are not packed have orders, too; of modules that saw no tokens they are -1.
+TEST(CompressedTensors, BytesWithColumnsInAnotherOrder) {
+  for (const bool is_none : {false, true}) {
+    const auto pack = [&](const Matrix& m, Draw& draw, NamedTensors* t) {
+      const int64_t groups = m.in / 32;
+      Tensor codes(DType::kI8, {m.out, m.in}), scales(DType::kF32, {m.out, groups}), order(DType::kI32, {m.in});
+      for (int64_t i = 0; i < codes.size(); ++i) codes.SetInt(i, draw.Below(255) - 127);
+      for (int64_t i = 0; i < scales.size(); ++i) scales.SetFloat(i, draw.Scale() / 16);
+      std::vector<float> numbers;
+      for (int64_t i = 0; i < codes.size(); ++i) {
+        const int64_t k = i % m.in, group = is_none ? k / 32 : k % groups;
+        order.SetInt(k, is_none ? -1 : group);
+        numbers.push_back(static_cast<float>(codes.GetFloat(i) * scales.GetFloat(i / m.in * groups + group)));
+      }
+      (*t)[m.module + ".weight"] = codes;
+      (*t)[m.module + ".weight_scale"] = scales;
+      (*t)[m.module + ".weight_g_idx"] = order;
+      return numbers;
+    };
+    json config = PackQuantized(8, 32, true, "group");
+    config["format"] = "int-quantized";
+    config["run_compressed"] = true;  // how a program loads it
+    EXPECT_EQ(ExpectSameNumbers(config, pack), "int8 group=32 scale=f32");
+  }
+}
+
 // Floats of 8 bits with scales of blocks that are exponents, as u8 or as F8_E8M0, which is read as that.
 TEST(CompressedTensors, BlocksWithExponents) {
   const auto pack = [](const Matrix& m, Draw& draw, NamedTensors* t) {

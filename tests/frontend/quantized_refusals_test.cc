@@ -48,7 +48,7 @@ TEST(QuantizedRefusals, ConfigurationsAreNamed) {
       {with(gptq, "group_size", 0), "group_size 0"},
       {with(gptq, "group_size", int64_t{1} << 60), "group_size"},
       {with(gptq, "checkpoint_format", "marlin"), "checkpoint_format \"marlin\" is not supported"},
-      {with(gptq, "rotation", "hadamard"), "\"rotation\" of a quantization that is \"hadamard\" is not known"},
+      {with(gptq, "rotation", "hadamard"), "\"rotation\" with the value \"hadamard\" is not known"},
       {with(gptq, "dynamic", json{{"-:(?<=x)", json::object()}}), "dynamic: the pattern \"(?<=x)\" is not supported"},
       {with(gptq, "modules_in_block_to_quantize", 3), "modules_in_block_to_quantize"},
       {{{"quant_method", "awq"}, {"bits", 4}, {"version", "gemv"}}, "AWQ version \"gemv\""},

@@ -149,6 +149,17 @@ TEST(QuantizedHqq, ARowIsAGroup) {
             "uint4 group=64 scale=f16 zero=f16");
 }
 
+// Rows of 96 are one group and a half.
+TEST(QuantizedHqq, GroupsThatDoNotEndWithRows) {
+  for (const int bits : {3, 4, 8}) {
+    json weights = HqqWeights(bits);
+    weights["weight_quant_params"]["group_size"] = 64;
+    const auto pack = [=](const Matrix& m, Draw& draw, NamedTensors* t) { return PackHqq(bits, m, draw, t, 64); };
+    EXPECT_EQ(ExpectSameNumbers({{"quant_method", "hqq"}, {"quant_config", weights}}, pack),
+              absl::StrCat("uint", bits, " group=64 scale=f16 zero=f16"));
+  }
+}
+
 TEST(QuantizedHqq, SettingsOfSingleModules) {
   json modules;
   for (const Matrix& m : kMatrices) {
@@ -321,25 +332,63 @@ TEST(QuantizedBitsAndBytes, BytesAsElementsOfOtherTypes) {
 }
 
 // Blocks that no size is a multiple of.
-TEST(QuantizedFp8, RaggedBlocks) {
-  const auto pack = [](const Matrix& m, Draw& draw, NamedTensors* t) {
-    const int64_t rows = (m.out + 39) / 40, columns = (m.in + 23) / 24;
-    Tensor codes(DType::kF8E4M3, {m.out, m.in}), scales(DType::kF32, {rows, columns});
-    for (int64_t i = 0; i < codes.size(); ++i) codes.SetFloat(i, static_cast<double>(draw.Below(33) - 16) / 4);
-    for (int64_t i = 0; i < scales.size(); ++i) scales.SetFloat(i, 2 * draw.Scale());
-    std::vector<float> numbers;
-    for (int64_t n = 0; n < m.out; ++n) {
-      for (int64_t k = 0; k < m.in; ++k) {
-        numbers.push_back(
-            static_cast<float>(codes.GetFloat(n * m.in + k) * scales.GetFloat(n / 40 * columns + k / 24)));
-      }
+std::vector<float> PackRaggedBlocks(const Matrix& m, Draw& draw, NamedTensors* t) {
+  const int64_t rows = (m.out + 39) / 40, columns = (m.in + 23) / 24;
+  Tensor codes(DType::kF8E4M3, {m.out, m.in}), scales(DType::kF32, {rows, columns});
+  for (int64_t i = 0; i < codes.size(); ++i) codes.SetFloat(i, static_cast<double>(draw.Below(33) - 16) / 4);
+  for (int64_t i = 0; i < scales.size(); ++i) scales.SetFloat(i, 2 * draw.Scale());
+  std::vector<float> numbers;
+  for (int64_t n = 0; n < m.out; ++n) {
+    for (int64_t k = 0; k < m.in; ++k) {
+      numbers.push_back(static_cast<float>(codes.GetFloat(n * m.in + k) * scales.GetFloat(n / 40 * columns + k / 24)));
     }
-    (*t)[m.module + ".weight"] = codes;
-    (*t)[m.module + ".weight_scale_inv"] = scales;
-    return numbers;
+  }
+  (*t)[m.module + ".weight"] = codes;
+  (*t)[m.module + ".weight_scale_inv"] = scales;
+  return numbers;
+}
+
+const json kRaggedBlocks = {{"quant_method", "fp8"}, {"weight_block_size", {40, 24}}, {"activation_scheme", "dynamic"}};
+
+TEST(QuantizedFp8, RaggedBlocks) {
+  EXPECT_EQ(ExpectSameNumbers(kRaggedBlocks, PackRaggedBlocks), "f8e4m3 block=40x24 scale=f32");
+}
+
+// GPT-NeoX has the queries, keys and values of a head next to each other: putting all queries first takes rows out of
+// their blocks.
+TEST(QuantizedFp8, RowsOfBlocksInAnotherOrder) {
+  const std::string layer = "gpt_neox.layers.0.";
+  const Matrix matrices[] = {{layer + "attention.query_key_value", 192, 64},
+                             {layer + "attention.dense", 64, 64},
+                             {layer + "mlp.dense_h_to_4h", 96, 64},
+                             {layer + "mlp.dense_4h_to_h", 64, 96}};
+  NamedTensors packed;
+  const auto add = [&](const std::string& name, const Shape& shape, double mean) {
+    Tensor x(DType::kF32, shape);
+    for (int64_t i = 0; i < x.size(); ++i) x.SetFloat(i, mean + 0.5 * std::sin(static_cast<double>(7 * i + 1)));
+    packed[name] = x;
   };
-  const json config = {{"quant_method", "fp8"}, {"weight_block_size", {40, 24}}, {"activation_scheme", "dynamic"}};
-  EXPECT_EQ(ExpectSameNumbers(config, pack), "f8e4m3 block=40x24 scale=f32");
+  add("gpt_neox.embed_in.weight", {12, 64}, 0);
+  add("embed_out.weight", {12, 64}, 0);
+  for (const std::string norm : {"gpt_neox.final_layer_norm", "gpt_neox.layers.0.input_layernorm",
+                                 "gpt_neox.layers.0.post_attention_layernorm"}) {
+    add(norm + ".weight", {64}, 1);
+    add(norm + ".bias", {64}, 0);
+  }
+  for (const Matrix& m : matrices) add(m.module + ".bias", {m.out}, 0);
+  NamedTensors plain = packed;
+  Draw draw(17);
+  for (const Matrix& m : matrices) {
+    plain[m.module + ".weight"] = Tensor::FromValues(DType::kF32, {m.out, m.in}, PackRaggedBlocks(m, draw, &packed));
+  }
+  json config = SmallConfig();
+  config["architectures"] = {"GPTNeoXForCausalLM"};
+  for (const char* key : {"num_key_value_heads", "head_dim"}) config.erase(key);
+  const TestFolder floats, quantized;
+  WriteFolder(floats, config, plain);
+  config["quantization_config"] = kRaggedBlocks;
+  WriteFolder(quantized, config, packed);
+  ExpectLogitsOf(floats.path(), quantized.path());
 }
 
 // The scales of inputs as vLLM and as transformers call them.

@@ -94,7 +94,7 @@ class CompressedTensors : public QuantizedScheme {
           w.is_symmetric ? "" : absl::StrCat(" zero=", is_one ? "i8" : DTypeName(ZeroType(w, module)));
       return absl::StrCat(PackedText(w, module, w.is_symmetric || is_one), " scale=", DTypeName(scale), zero);
     }
-    return hf::EncodingOf(FormOf(group), scale);
+    return hf::EncodingOf(FormOf(*group.weights), scale);
   }
 
   EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
@@ -114,7 +114,7 @@ class CompressedTensors : public QuantizedScheme {
         return ReadPacked(*group.weights, module, reader);
       default:
         if (group.weights->is_symmetric) IgnoreZeros("weight_zero_point", reader);
-        return ReadBytes(FormOf(group), module, reader);
+        return ReadBytes(FormOf(*group.weights), module, reader);
     }
   }
 
@@ -139,15 +139,15 @@ class CompressedTensors : public QuantizedScheme {
     return nullptr;
   }
 
-  static ByteForm FormOf(const Group& group) {
-    const Arguments& w = *group.weights;
+  static ByteForm FormOf(const Arguments& w) {
     return {.is_float = w.is_float,
             .zero = w.is_symmetric ? "" : "weight_zero_point",
             .per = w.per,
             .group = w.group,
             .rows = w.rows,
             .columns = w.columns,
-            .order = w.has_order ? "weight_g_idx" : ""};
+            .order = "weight_g_idx",
+            .needs_order = w.has_order};
   }
 
   static int64_t GroupsOf(const Arguments& w, const LinearModule& module) {
@@ -198,9 +198,9 @@ class CompressedTensors : public QuantizedScheme {
     Value* packed = reader.Part("weight_packed", types, {module.out, packing.words},
                                 absl::StrCat(" = [out ", module.out, ", ", packing.why, "]"));
     EncodedParts parts;
-    const ByteForm runs = {.per = w.per, .group = w.group};
+    const ByteForm runs = FormOf(w);
     Value* scale = ReadRuns(runs, "weight_scale", false, module, reader);
-    parts.order = OrderOf(w, module, reader);
+    parts.order = OrderOf(runs, module, reader);
     // One zero point for all is not packed, but stored as it is, from -2^(bits - 1) on.
     const Tensor* zeros = w.is_symmetric ? nullptr : reader.Find("weight_zero_point");
     const bool has_plain_zeros =
@@ -220,17 +220,6 @@ class CompressedTensors : public QuantizedScheme {
       absl::StrAppend(&parts.as, " zero=", has_plain_zeros ? "i8" : DTypeName(ZeroType(w, module)));
     }
     return parts;
-  }
-
-  // Of columns, whatever `actorder` is: as the library, which has -1 where there is none.
-  static Value* OrderOf(const Arguments& w, const LinearModule& module, PartReader& reader) {
-    const Tensor* found = reader.Find("weight_g_idx");
-    if (found == nullptr) return nullptr;
-    const std::vector<int64_t> groups = IsInteger(found->dtype()) ? found->ToInts() : std::vector<int64_t>();
-    const bool is_none = std::count(groups.begin(), groups.end(), -1) == found->size();
-    if (w.per == Granularity::kGroup && !is_none) return reader.OrderOfGroups("weight_g_idx", module.in, w.group);
-    reader.Ignore("weight_g_idx", "its groups lie in order");
-    return nullptr;
   }
 
   // Along the outputs.
@@ -476,7 +465,8 @@ std::unique_ptr<QuantizedScheme> ReadCompressedTensors(ConfigReader& config) {
                         .is_dynamic = a.is_dynamic,
                         .is_symmetric = a.is_symmetric};
   }
-  config.Ignore({"quant_method", "global_compression_ratio", "version", "provider"});
+  config.Ignore({"quant_method", "global_compression_ratio", "version", "provider", "run_compressed", "dequantize",
+                 "use_optimized_inference"});
   const json* groups = config.Find("config_groups");
   if (groups == nullptr && scheme->kv_cache.has_value()) return scheme;
   if (groups == nullptr || !groups->is_object()) {

@@ -104,16 +104,26 @@ std::string EncodingOf(const ByteForm& form, DType scale) {
                       form.zero.empty() ? "" : " zero=i8");
 }
 
+Value* OrderOf(const ByteForm& form, const LinearModule& module, PartReader& reader) {
+  const bool has_groups = form.per == Granularity::kGroup;
+  const Tensor* found = form.order.empty() ? nullptr : reader.Find(form.order);
+  if (found == nullptr && !(has_groups && form.needs_order)) return nullptr;
+  const std::vector<int64_t> groups =
+      found != nullptr && IsInteger(found->dtype()) ? found->ToInts() : std::vector<int64_t>();
+  const bool is_none = !groups.empty() && std::all_of(groups.begin(), groups.end(), [](int64_t g) { return g == -1; });
+  if (has_groups && !is_none) return reader.OrderOfGroups(form.order, module.in, form.group);
+  reader.Ignore(form.order, "its groups lie in order");
+  return nullptr;
+}
+
 EncodedParts ReadBytes(const ByteForm& form, const LinearModule& module, PartReader& reader) {
   EncodedParts parts;
   const std::string why = absl::StrCat(" = [out ", module.out, ", in ", module.in, "]");
   Value* codes = form.is_float ? reader.FloatCodes(form.codes, kF8, {module.out, module.in}, why)
                                : reader.Part(form.codes, kI8, {module.out, module.in}, why);
   Value* scale = ReadRuns(form, form.scale, false, module, reader);
-  if (!form.order.empty() && reader.Has(form.order)) {
-    parts.order = reader.OrderOfGroups(form.order, module.in, form.group);
-    if (parts.order != nullptr) codes = reader.Add(Gather{.x = codes, .indices = parts.order, .axis = 1});
-  }
+  parts.order = OrderOf(form, module, reader);
+  if (parts.order != nullptr) codes = reader.Add(Gather{.x = codes, .indices = parts.order, .axis = 1});
   parts.as = EncodingOf(form, DTypeOf(scale));
   parts.components = {codes, scale};
   if (!form.zero.empty()) parts.components.push_back(ReadRuns(form, form.zero, true, module, reader));

@@ -18,9 +18,14 @@ struct ByteForm {
   Granularity per = Granularity::kTensor;
   int64_t group = 0, rows = 0, columns = 0;  // of kGroup and kBlock
   std::string order = "";                    // groups of columns (g_idx); empty: they lie in order
+  bool needs_order = false;                  // without MODULE.ORDER nobody knows them
 };
 std::string EncodingOf(const ByteForm& form, DType scale);
 EncodedParts ReadBytes(const ByteForm& form, const LinearModule& module, PartReader& reader);
+
+// The columns in the order of their groups, which MODULE.ORDER says. nullptr if they lie in order, as where it is not
+// there or -1 throughout.
+Value* OrderOf(const ByteForm& form, const LinearModule& module, PartReader& reader);
 
 // NVFP4: two codes of e2m1 in a byte, the first in its low half, MODULE.CODES u8 [out, in / 2], a scale in f8e4m3 for
 // 16 of them, MODULE.SCALE [out, in / 16], and one in f32 for all, MODULE.OUTER, which multiplies, or divides.

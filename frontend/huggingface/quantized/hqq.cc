@@ -4,6 +4,7 @@
 // row.
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -46,7 +47,8 @@ class Hqq : public QuantizedScheme {
     return common.has_value() ? absl::StrCat("HQQ, ", common->bits, " bits") : "HQQ, settings of single modules";
   }
   std::string EncodingOf(const LinearModule& module, DType scale) const override {
-    return Text(*FormOf(module), DTypeName(scale), DTypeName(scale));
+    const HqqForm form = *FormOf(module);
+    return Text(form.bits, RunOf(form, module), DTypeName(scale), DTypeName(scale));
   }
 
   EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
@@ -54,9 +56,11 @@ class Hqq : public QuantizedScheme {
     const auto [bits, group] = form;
     CheckSettings(form, module, reader);
     const int64_t planes = bits == 3 ? 10 : 8 / bits;  // 3 bits: in words of 32
-    const int64_t rows = module.out * (module.in / group);
-    if (module.in % group != 0) {
+    // Groups may end within rows: runs that divide both have one scale.
+    const int64_t run = RunOf(form, module), rows = module.out * module.in / group;
+    if (module.out * module.in % group != 0 || (run < group && run < 8)) {
       reader.Wrong("W_q", absl::StrCat(": group_size ", group, " does not divide in_features ", module.in));
+      for (const char* part : {"scale", "zero"}) reader.Use(part);  // there is a complaint
       return {};
     }
     if (bits != 3 && rows % planes != 0) {
@@ -73,13 +77,16 @@ class Hqq : public QuantizedScheme {
     std::vector<int64_t> order;
     for (int64_t plane = planes - 1; plane >= 0; --plane) order.push_back(plane);
     Unpack op = {.x = packed, .bits = bits, .axis = 0, .order = order, .planes = true, .count = rows};
-    const EncodingFormat& format = Format(form);
+    const EncodingFormat& format = Format(form.bits, run);
     StoreAs(format, &op);
     const int64_t in_row = op.packed ? module.in / format.run() * format.run_bytes() : module.in;
     Value* codes = reader.Reshaped(reader.Add(op, "rows"), {module.out, in_row});
-    const Shape groups = {module.out, module.in / group};
-    return {.as = Text(form, DTypeName(DTypeOf(scale)), DTypeName(DTypeOf(zero))),
-            .components = {codes, reader.Reshaped(scale, groups), reader.Reshaped(zero, groups)}};
+    const auto of_runs = [&](Value* x) {
+      if (run < group) x = reader.Add(Expand{.x = x, .shape = {Dim(rows), Dim(group / run)}});
+      return reader.Reshaped(x, {module.out, module.in / run});
+    };
+    return {.as = Text(form.bits, run, DTypeName(DTypeOf(scale)), DTypeName(DTypeOf(zero))),
+            .components = {codes, of_runs(scale), of_runs(zero)}};
   }
 
  private:
@@ -89,11 +96,12 @@ class Hqq : public QuantizedScheme {
     if (form.has_value() && form->group == 0) form->group = module.in;
     return form;
   }
-  static const EncodingFormat& Format(const HqqForm& form) {
-    return IntegerFormat(static_cast<int>(form.bits), false, form.group);
+  static int64_t RunOf(const HqqForm& form, const LinearModule& module) { return std::gcd(form.group, module.in); }
+  static const EncodingFormat& Format(int64_t bits, int64_t run) {
+    return IntegerFormat(static_cast<int>(bits), false, run);
   }
-  static std::string Text(const HqqForm& form, absl::string_view scale, absl::string_view zero) {
-    return absl::StrCat(Format(form).name, " group=", form.group, " scale=", scale, " zero=", zero);
+  static std::string Text(int64_t bits, int64_t run, absl::string_view scale, absl::string_view zero) {
+    return absl::StrCat(Format(bits, run).name, " group=", run, " scale=", scale, " zero=", zero);
   }
 
   // Each module says again how it is stored.

@@ -309,18 +309,35 @@ absl::StatusOr<Value*> QuantizedWeights::Stack(const std::vector<Value*>& parts,
 absl::StatusOr<Value*> QuantizedWeights::WithRows(Value* encoded, const std::vector<int64_t>& rows,
                                                   const std::string& name) {
   const Encoding* e = encoded->type.encoding;
-  if (!Is<Encode>(encoded->def) || e->rows > 0 || !e->k_is_last) {
+  if (!Is<Encode>(encoded->def) || !e->k_is_last) {
     return absl::UnimplementedError(
         absl::StrCat(name, ": rows of ", encoded->type.ToString(), " cannot be put in another order"));
   }
-  Value* order =
-      b_.Add(llmc::Constant{.value = Tensor::FromValues(DType::kI64, {static_cast<int64_t>(rows.size())}, rows)});
+  const auto indices = [&](const std::vector<int64_t>& of_rows) {
+    const auto count = static_cast<int64_t>(of_rows.size());
+    return b_.Add(llmc::Constant{.value = Tensor::FromValues(DType::kI64, {count}, of_rows)});
+  };
+  // Rows of a block may come apart: each gets the scales of its block, as groups.
+  const int64_t rows_of_block = std::max<int64_t>(e->rows, 1);
+  Encoding ordered = *e;
+  if (e->rows > 0) {
+    ordered.group = e->columns;
+    ordered.rows = ordered.columns = 0;
+    for (auto* part : {&ordered.scale, &ordered.zero}) {
+      if (part->has_value() && (*part)->per == Granularity::kBlock) (*part)->per = Granularity::kGroup;
+    }
+  }
+  ASSIGN_OR_RETURN(const Encoding* as, InternEncoding(ordered));
+  std::vector<int64_t> blocks = rows;
+  for (int64_t& row : blocks) row /= rows_of_block;
+  Value* order = indices(rows);
+  Value* order_of_scales = e->rows > 0 ? indices(blocks) : order;
   std::vector<Value*> components = encoded->def->operands;
   for (size_t i = 0; i < components.size(); ++i) {
     if (e->ComponentType(i, encoded->type.shape).rank() == 0) continue;  // one number for all rows
-    components[i] = b_.Add(Gather{.x = components[i], .indices = order});
+    components[i] = b_.Add(Gather{.x = components[i], .indices = i == 0 ? order : order_of_scales});
   }
-  return b_.Add(Encode{.components = components, .as = e->text, .to = encoded->type.dtype}, name);
+  return b_.Add(Encode{.components = components, .as = as->text, .to = encoded->type.dtype}, name);
 }
 
 }  // namespace llmc::hf

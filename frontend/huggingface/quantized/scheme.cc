@@ -48,8 +48,8 @@ void RefuseUnread(ConfigReader& config) {
   for (const std::string& key : config.fields().Unread()) {
     const json* value = config.Find(key);
     if (value == nullptr || SaysNothing(*value)) continue;
-    config.Refuse(absl::StrCat(Quoted(key), " of a quantization that is ", value->dump().substr(0, 80),
-                               " is not known, and may change what the weights are"));
+    config.Refuse(absl::StrCat(Quoted(key), " with the value ", value->dump().substr(0, 80),
+                               " is not known, and may change what the weights are: remove it if it does not"));
   }
 }
 
