@@ -196,9 +196,10 @@ absl::Status TaskWriter::AddOutput(const Output& output, plan::Program* program)
 }
 
 absl::Status TaskWriter::SetValue(const Value* value, plan::Arg* arg) const {
-  // What no arena holds is known by its own name, whatever views of it are called.
+  // What no arena holds is known by its own name, whatever views of it are called, and so is what a view within a
+  // kernel is of.
   const Value* root = ViewedValue(value);
-  return SetPlace(kept_.contains(root->name) ? root->name : value->name, arg);
+  return SetPlace(kept_.contains(root->name) || !buffers_.contains(value->name) ? root->name : value->name, arg);
 }
 
 absl::Status TaskWriter::SetPlace(const std::string& name, plan::Arg* arg) const {

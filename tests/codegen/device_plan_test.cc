@@ -343,6 +343,36 @@ step main(%x: bf16[T, 4096], %c: u4[4096, 4096], %s: f32[4096, 64]) {
   EXPECT_THAT(sources("1", "bnb_fp4"), testing::AllOf(HasSubstr(pairs), testing::Not(HasSubstr(words))));
 }
 
+// A view of positions that a kernel takes in has no buffer of its own: the kernel reads what it is of.
+TEST(DevicePlan, ViewsWithinKernelsAreWhatTheyViewIs) {
+  const auto model = Parse(R"(model "m"
+dim B <= 4
+dim L <= 16
+step main(%x: f32[B, L, 48]) {
+  %inv = constant {value = [1, 0.1, 0.01, 0.001]} : f32[4]
+  %length = dims {values = [L], scalar = true}
+  %zero = constant {value = 0} : i64[]
+  %one = constant {value = 1} : i64[]
+  %places = range %zero, %length, %one : i64[L]
+  %expanded = expand %places {shape = [B, L]}
+  %cast = cast %expanded {to = i32}
+  %rows = reshape %x {shape = [B*L, 48]}
+  %positions = reshape %cast {shape = [B*L]}
+  %rope = rope %rows, %positions, %inv {head_dim = 16}
+  return "y" = %rope
+}
+)");
+  plan::Manifest manifest = ManifestOf(*model);
+  DeviceCode code;
+  const absl::Status status = PlanDevice(*model, *ParseTargets({"sm_90a"}), &manifest, &code);
+  ASSERT_TRUE(status.ok()) << status;
+  const plan::Program& program = manifest.programs(0);
+  const plan::Task& rope = *program.tasks().rbegin();
+  EXPECT_TRUE(absl::c_any_of(rope.args(), [&](const plan::Arg& arg) {
+    return arg.has_buffer() && program.buffers(static_cast<int>(arg.buffer())).name() == "%cast";
+  }));
+}
+
 TEST(DevicePlan, RefusesStatesThatNoKernelReads) {
   const auto model = Parse(R"(model m
 dim M <= 8
