@@ -60,12 +60,6 @@ __device__ __forceinline__ void CopyAsyncBytes(u32 to, const void* from, u64 pol
                : "memory");
 }
 
-// The same of 16 bytes past the cache of the multiprocessor; what lies in the same 128 bytes comes to that of the GPU.
-__device__ __forceinline__ void CopyAsyncLine(u32 to, const void* from, u64 policy) {
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "l"(policy)
-               : "memory");
-}
-
 // By one thread: the tile whose first byte is `byte` of row `row`, of which the barrier is told.
 __device__ __forceinline__ void CopyTile(u32 to, const TileMap& map, i32 byte, i32 row, u64* barrier) {
   asm volatile(

@@ -137,7 +137,6 @@ struct EncodedGemmBody {
     RingStart<kStageBytes, C::kFew ? kMostAheadBytes / 2 : kMostAheadBytes> start;
     Walk walk = Begin();
     Segment s;
-    const u64 policy = EvictFirst();
     while (walk.Next(&s)) {
       const char* rows[kRounds];
 #pragma unroll
@@ -161,8 +160,8 @@ struct EncodedGemmBody {
         for (int i = 0; i < kRounds; ++i) {
 #pragma unroll
           for (int slab = 0; slab < C::kSlabs; ++slab) {
-            CopyAsyncLine(stages + stage + (slab * kRounds + i) * (L::kWeightThreads * 16),
-                          rows[i] + slab * L::kRowBytes, policy);
+            CopyAsync(stages + stage + (slab * kRounds + i) * (L::kWeightThreads * 16), rows[i] + slab * L::kRowBytes,
+                      true);
           }
           rows[i] += C::kSlabs * L::kRowBytes;
         }
