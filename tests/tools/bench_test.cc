@@ -337,7 +337,7 @@ TEST(BenchPrefixCache, ComputesWhatIsSharedOnce) {
   EXPECT_EQ(TimePrefixCache(&small, {.prompt = 40}).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST(BenchRequests, TellsTheRunOfMedianSecondsAndTheSpreadOfAll) {
+TEST(BenchRequests, TellsOneRunAndTheSpreadOfAll) {
   FakeExecutor executor(/*num_pages=*/400);
   const auto entry = TimeRequests(&executor, {.requests = 3, .prompt = 10, .answer = 5, .most_runs = 3});
   ASSERT_TRUE(entry.ok()) << entry.status();
