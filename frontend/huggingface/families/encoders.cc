@@ -114,6 +114,8 @@ MaskedLmSpec RobertaWords(double eps) {
           .decoder = "lm_head.decoder"};
 }
 
+constexpr absl::string_view kAllTasks = "the model, ForMaskedLM, ForSequenceClassification and ForTokenClassification";
+
 void RefuseTask(ConfigReader& c, absl::string_view architecture, absl::string_view supported) {
   c.Refuse(absl::StrCat("the head of ", architecture, " is not supported; supported are ", supported,
                         "; without a head: name the model's class in \"architectures\""));
@@ -173,7 +175,7 @@ EncoderSpec ReadBert(ConfigReader& c, absl::string_view architecture, const std:
     IgnoreHeads({"cls.", "lm_head."}, &spec);
   } else {
     if (IsTask(architecture, "ForQuestionAnswering") || IsTask(architecture, "ForMultipleChoice")) {
-      RefuseTask(c, architecture, "the model, ForMaskedLM, ForSequenceClassification and ForTokenClassification");
+      RefuseTask(c, architecture, kAllTasks);
     }
     spec.text_pool = DensePool(prefix + "pooler.dense", hidden);
     IgnoreHeads({"cls.", "lm_head."}, &spec);
@@ -208,7 +210,7 @@ EncoderSpec Electra(ConfigReader& c, absl::string_view architecture) {
                                   .decoder = "generator_lm_head"};
     return spec;
   } else if (!IsTask(architecture, "Model") && !IsTask(architecture, "ForPreTraining")) {
-    RefuseTask(c, architecture, "the model, ForMaskedLM, ForSequenceClassification and ForTokenClassification");
+    RefuseTask(c, architecture, kAllTasks);
   }
   IgnoreHeads({"discriminator_predictions.", "generator_"}, &spec);
   return spec;
@@ -260,7 +262,7 @@ EncoderSpec DistilBert(ConfigReader& c, absl::string_view architecture) {
   } else if (IsTask(architecture, "Model")) {
     IgnoreHeads({"vocab_"}, &spec);
   } else {
-    RefuseTask(c, architecture, "the model, ForMaskedLM, ForSequenceClassification and ForTokenClassification");
+    RefuseTask(c, architecture, kAllTasks);
   }
   return spec;
 }
@@ -296,7 +298,7 @@ EncoderSpec MpNet(ConfigReader& c, absl::string_view architecture) {
     spec.masked_lm = RobertaWords(in.norm->eps);
     return spec;
   } else {
-    RefuseTask(c, architecture, "the model, ForMaskedLM, ForSequenceClassification and ForTokenClassification");
+    RefuseTask(c, architecture, kAllTasks);
   }
   IgnoreHeads({"lm_head."}, &spec);
   return spec;
@@ -394,7 +396,7 @@ void SetModernBertHead(ConfigReader& c, absl::string_view architecture, double e
     spec->classifier->of_all = false;
     spec->classifier->of_mean = pooling == "mean";
   } else if (!IsTask(architecture, "ForTokenClassification")) {
-    RefuseTask(c, architecture, "the model, ForMaskedLM, ForSequenceClassification and ForTokenClassification");
+    RefuseTask(c, architecture, kAllTasks);
   }
   IgnoreHeads({"decoder."}, spec);
 }
