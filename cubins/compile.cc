@@ -62,7 +62,7 @@ absl::StatusOr<std::vector<std::string>> CompileKernels(absl::Span<const KernelS
   std::vector<Digest> keys(kernels.size());
   OnAllCores(kernels.size(), [&](size_t i) {
     included[i] = IncludedFiles(kernels[i].text, headers);
-    keys[i] = CubinKey(kernels[i], included[i], compiler);
+    keys[i] = CubinKey(kernels[i], included[i], compiler, options.fast_compile);
     if (std::optional<std::string> found = cache.Find(keys[i]); found.has_value()) results[i] = *std::move(found);
   });
   std::vector<size_t> missing = CompileOrder(kernels);
@@ -80,7 +80,7 @@ absl::StatusOr<std::vector<std::string>> CompileKernels(absl::Span<const KernelS
     const size_t i = missing[next++];
     const KernelSource& kernel = kernels[i];
     results[i] = CompileToCubin(std::string(kernel.text), absl::StrCat(kernel.entry, ".cu"), kernel.target, included[i],
-                                [&] { lock.unlock(); });
+                                {.fast_compile = options.fast_compile, .on_begin = [&] { lock.unlock(); }});
     if (lock.owns_lock()) lock.unlock();
     if (results[i].ok()) {
       cache.Store(keys[i], *results[i]);

@@ -14,7 +14,8 @@
 namespace llmc {
 
 struct CompileOptions {
-  std::string cache_folder;  // empty: no cache
+  std::string cache_folder;   // empty: no cache
+  bool fast_compile = false;  // as NvrtcOptions
   // Called with how many are done, never by two threads at once.
   std::function<void(int64_t done, int64_t total)> on_kernel;
 };

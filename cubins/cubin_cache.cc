@@ -83,11 +83,13 @@ std::optional<std::string> ReadEntry(int folder, const std::string& name) {
 
 }  // namespace
 
-Digest CubinKey(const KernelSource& kernel, absl::Span<const SourceFile> headers, absl::string_view compiler) {
+Digest CubinKey(const KernelSource& kernel, absl::Span<const SourceFile> headers, absl::string_view compiler,
+                bool fast_compile) {
   KeyMaker key;
   key.Add("llmc cubin 2").Add(compiler).Add(kernel.target).Add(kernel.entry).Add(kernel.text);
-  key.Add(NvrtcFlags().size());
-  for (const char* flag : NvrtcFlags()) key.Add(absl::string_view(flag));
+  const std::vector<const char*> flags = NvrtcFlags(fast_compile);
+  key.Add(flags.size());
+  for (const char* flag : flags) key.Add(absl::string_view(flag));
   key.Add(headers.size());
   for (const SourceFile& file : headers) key.Add(file.name).Add(file.text);
   return key.Key();

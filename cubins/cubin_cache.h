@@ -14,7 +14,8 @@ namespace llmc {
 
 // The digest of all that decides about a cubin: every byte that the compiler gets, what it is told, and which compiler
 // that is. `headers` are those that are given to it; `compiler` is NvrtcVersion().
-Digest CubinKey(const KernelSource& kernel, absl::Span<const SourceFile> headers, absl::string_view compiler);
+Digest CubinKey(const KernelSource& kernel, absl::Span<const SourceFile> headers, absl::string_view compiler,
+                bool fast_compile);
 
 // A cache is a help and no need: whatever goes wrong with its folder, it holds nothing and nobody is told. Threads and
 // processes may use it together.

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -15,15 +16,20 @@ namespace llmc {
 // it.
 absl::StatusOr<std::string> NvrtcVersion();
 
+struct NvrtcOptions {
+  // Kernels compile in a sixth of the time, and are slower on the GPU. Needs NVRTC 13.
+  bool fast_compile = false;
+  // Called, if there is one, when all is ready for the compiler.
+  std::function<void()> on_begin;
+};
+
 // What the compiler is told, other than the target.
-absl::Span<const char* const> NvrtcFlags();
+std::vector<const char*> NvrtcFlags(bool fast_compile);
 
 // The code of `source` for `target` ("sm_90a"); it may include `headers` and nothing else. `name` is the file that
 // errors show. NotFound: as NvrtcVersion; Internal: the source does not compile, with the compiler's log. Threads may
-// call it together; NVRTC reads sources, about a tenth of the work, of one at a time. `on_begin`, if there is one, is
-// called when all is ready for it.
+// call it together; NVRTC reads sources, about a tenth of the work, of one at a time.
 absl::StatusOr<std::string> CompileToCubin(const std::string& source, const std::string& name, absl::string_view target,
-                                           absl::Span<const SourceFile> headers,
-                                           const std::function<void()>& on_begin = nullptr);
+                                           absl::Span<const SourceFile> headers, const NvrtcOptions& options = {});
 
 }  // namespace llmc

@@ -45,7 +45,7 @@ absl::StatusOr<CompileReport> CompileModel(const ModelSource& source, const Comp
 // TargetHere().
 void SetDefaultTarget(PlanRequest* request);
 
-// Declares --target and --no-cache.
+// Declares --target, --no-cache and --fast-compile.
 void AddTargetOptions(CLI::App* command, CompileRequest* request);
 
 }  // namespace llmc

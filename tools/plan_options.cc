@@ -148,6 +148,7 @@ std::vector<std::string> RecordedFlags(const ModelSource& source, const PlanRequ
   if (source.fixed.pooling.packing == Packing::kAlways) flags.push_back("--packed");
   if (source.fixed.form != DecoderForm::kServed) flags.push_back("--form=" + FormName(source.fixed.form));
   if (source.random_weights) flags.push_back(absl::StrCat("--random-weights=", source.seed));
+  if (request.fast_compile) flags.emplace_back("--fast-compile");
   if (!request.stop_after.empty()) flags.push_back(absl::StrCat("--stop-after=", request.stop_after));
   for (const Target& target : request.targets) {
     if (!request.default_targets) flags.push_back(absl::StrCat("--target=", target.name));
@@ -178,6 +179,7 @@ absl::StatusOr<PlanOptions> MakePlanOptions(const Model& model, const ModelSourc
   PlanOptions plan;
   plan.compiler_version = LLMC_VERSION;
   plan.flags = RecordedFlags(source, request);
+  plan.compile.fast_compile = request.fast_compile;
   plan.targets = request.targets;
   plan.files = InputFiles(model, source.path, folder);
   plan.ledger = LedgerJson(ledger).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

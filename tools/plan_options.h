@@ -25,6 +25,7 @@ struct PlanRequest {
   bool temporary = false;
   // Without, nobody will generate text with the plan: end tokens and the tokenizer are not read.
   bool generates = true;
+  bool fast_compile = false;  // as CompileOptions
 };
 
 // With the tokenizer and the other files next to the model, and the language model's sizes.

@@ -39,7 +39,7 @@ inline plan::Manifest ManifestOf(const Model& model) {
   return manifest;
 }
 
-inline const CompileOptions kCache = {.cache_folder = LLMC_CUBINS};
+inline const CompileOptions kCache = {.cache_folder = LLMC_CUBINS, .fast_compile = true};
 
 inline absl::Status PlanAndCompile(const Model& model, const std::vector<std::string>& targets,
                                    plan::Manifest* manifest, DeviceCode* code) {

@@ -40,8 +40,9 @@ Outcome Try(const std::filesystem::path& folder, bool compile) {
   const auto model = OptimizedNodeModel(folder);
   if (absl::IsUnimplemented(model.status())) return {};
   if (!model.ok()) return {.wrong = model.status().ToString()};
-  const PlanOptions options = {
-      .compiler_version = "test", .targets = {*FindTarget("sm_90a")}, .compile = {.cache_folder = LLMC_CUBINS}};
+  const PlanOptions options = {.compiler_version = "test",
+                               .targets = {*FindTarget("sm_90a")},
+                               .compile = {.cache_folder = LLMC_CUBINS, .fast_compile = true}};
   const std::string path = absl::StrCat(testing::TempDir(), "/llmc-", getpid(), "-", folder.filename().string());
   const absl::Status status = compile ? WritePlan(**model, options, path) : MakeManifest(**model, options).status();
   std::filesystem::remove(path);

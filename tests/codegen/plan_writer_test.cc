@@ -105,8 +105,9 @@ TEST_F(PlanWriterTest, WhatIsNotCompiledIsPlannedForItsTargetsToo) {
   ASSERT_TRUE(model.ok()) << model.status();
   std::map<std::string, std::string> sources;  // by target
   for (const std::string target : {"sm_80", "sm_90a"}) {
-    PlanOptions options = {
-        .compiler_version = "1.2", .targets = {*FindTarget(target)}, .compile = {.cache_folder = LLMC_CUBINS}};
+    PlanOptions options = {.compiler_version = "1.2",
+                           .targets = {*FindTarget(target)},
+                           .compile = {.cache_folder = LLMC_CUBINS, .fast_compile = true}};
     const absl::StatusOr<plan::Manifest> planned = MakeManifest(**model, options, &sources[target]);
     ASSERT_TRUE(planned.ok()) << planned.status();
     if (!NvrtcVersion().ok()) continue;

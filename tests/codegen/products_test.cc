@@ -286,8 +286,9 @@ TEST(Products, APlanKeepsWhatWasFoundOfThem) {
     model->data[weight->name] = Tensor(weight->type.dtype, shape);
   }
   const std::string path = (std::filesystem::path(testing::TempDir()) / absl::StrCat("products_", getpid())).string();
-  PlanOptions options{
-      .compiler_version = "test", .targets = {*FindTarget("sm_90a")}, .compile = {.cache_folder = LLMC_CUBINS}};
+  PlanOptions options{.compiler_version = "test",
+                      .targets = {*FindTarget("sm_90a")},
+                      .compile = {.cache_folder = LLMC_CUBINS, .fast_compile = true}};
   const auto tuned_of = [&](int timed) {
     plan::TunedProducts tuned;
     options.tune = [&](const plan::Manifest& manifest) -> absl::StatusOr<plan::TunedProducts> {

@@ -225,7 +225,7 @@ constexpr char kHostile[] =
 
 TEST(CubinKey, IsOfEachByteThatIsCompiled) {
   const auto key = [](absl::string_view text, absl::Span<const SourceFile> headers, absl::string_view entry = "k") {
-    return CubinKey({std::string(entry), text, "sm_80"}, headers, "13.0");
+    return CubinKey({std::string(entry), text, "sm_80"}, headers, "13.0", false);
   };
   const std::vector<Digest> keys = {
       key(kHonest, {}),
@@ -239,8 +239,9 @@ TEST(CubinKey, IsOfEachByteThatIsCompiled) {
       key(kHonest, {{"b", ""}, {"a", ""}}),
       key(kHonest, {{"a", "// in bounds"}}),
       key(kHonest, {{"a", "// in bounds \\"}}),
-      CubinKey({"k", kHonest, "sm_86"}, {}, "13.0"),
-      CubinKey({"k", kHonest, "sm_80"}, {}, "13.1"),
+      CubinKey({"k", kHonest, "sm_86"}, {}, "13.0", false),
+      CubinKey({"k", kHonest, "sm_80"}, {}, "13.1", false),
+      CubinKey({"k", kHonest, "sm_80"}, {}, "13.0", true),
   };
   EXPECT_EQ(std::set<Digest>(keys.begin(), keys.end()).size(), keys.size());
   EXPECT_EQ(key(kHonest, {}), keys[0]);
@@ -328,11 +329,11 @@ TEST(CompileToCubin, SaysWhenItBegins) {
   if (!NvrtcVersion().ok()) GTEST_SKIP() << NvrtcVersion().status();
   int begun = 0;
   const auto begin = [&] { ++begun; };
-  EXPECT_TRUE(CompileToCubin(kTwoKernels, "two.cu", "sm_90a", {}, begin).ok());
+  EXPECT_TRUE(CompileToCubin(kTwoKernels, "two.cu", "sm_90a", {}, {.on_begin = begin}).ok());
   EXPECT_EQ(begun, 1);
-  EXPECT_FALSE(CompileToCubin("nonsense", "wrong.cu", "sm_90a", {}, begin).ok());
+  EXPECT_FALSE(CompileToCubin("nonsense", "wrong.cu", "sm_90a", {}, {.on_begin = begin}).ok());
   EXPECT_EQ(begun, 2);
-  EXPECT_FALSE(CompileToCubin(std::string("\0", 1), "zero.cu", "sm_90a", {}, begin).ok());
+  EXPECT_FALSE(CompileToCubin(std::string("\0", 1), "zero.cu", "sm_90a", {}, {.on_begin = begin}).ok());
   EXPECT_EQ(begun, 2);
 }
 

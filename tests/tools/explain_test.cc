@@ -234,7 +234,7 @@ TEST(Explain, Plans) {
 std::string CompiledForGpu(const std::string& name, std::vector<std::string> options) {
   const std::string plan = TempFolder() + "/" + name;
   options.insert(options.begin(), "compile");
-  options.insert(options.end(), {"--target=sm_90a", "-o", plan});
+  options.insert(options.end(), {"--target=sm_90a", "--fast-compile", "-o", plan});
   const CommandResult result = RunLlmc(options);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   return plan;

@@ -236,7 +236,8 @@ TEST(GgufFiles, BlocksComputeWhatTheirNumbersDo) {
   std::ofstream(blocks, std::ios::binary) << GgufWriter(false).Write(ExpertNumbers(), "qwen3moe", ExpertTensors());
   ExpectThoseLogits(folder, blocks, {"--dtype=f32"});
   // The same from a plan, which leaves the blocks in the file, and from a dump, which finds them there again.
-  ASSERT_EQ(RunLlmc({"compile", blocks, "--dtype=f32", "--weights=external", "-o", plan}).exit_code, 0);
+  ASSERT_EQ(RunLlmc({"compile", blocks, "--dtype=f32", "--weights=external", "--fast-compile", "-o", plan}).exit_code,
+            0);
   ExpectThoseLogits(folder, plan, {});
   EXPECT_THAT(RunLlmc({"show", plan}).out, HasSubstr("blocks.gguf"));
   ASSERT_EQ(RunLlmc({"opt", blocks, "-o", folder + "/blocks.lir"}).exit_code, 0);
@@ -362,7 +363,7 @@ TEST(GgufFiles, GenerateAndCompile) {
   const std::string file = GgufFolder() + "/tokenizer-gpt2.gguf", plan = TempFolder() + "/gguf.bin";
   const CommandResult direct = RunLlmc({"generate", file, "--prompt", "a plan", "--max-new-tokens", "4"});
   EXPECT_EQ(direct.exit_code, 0) << direct.err;
-  EXPECT_EQ(RunLlmc({"compile", file, "-o", plan}).exit_code, 0);
+  EXPECT_EQ(RunLlmc({"compile", file, "--fast-compile", "-o", plan}).exit_code, 0);
   EXPECT_EQ(RunLlmc({"generate", plan, "--prompt", "a plan", "--max-new-tokens", "4"}).out, direct.out);
   // A dump finds its weights in the file again.
   const std::string dump = TempFolder() + "/gguf.lir";
