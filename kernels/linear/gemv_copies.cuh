@@ -137,9 +137,8 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
 }
 
 // What the second copying warp does: the scales (or the zero points) of a stage, whose pieces are too small and not
-// aligned enough for bulk copies.
-// kIsTask: of a persistent launch, which has more code than a multiprocessor keeps, so that the loop has one turn in
-// it; and in which rows and the KV cache are to stay in the cache of the GPU.
+// aligned enough for bulk copies, and so have no policy.
+// kIsTask: of a persistent launch, which has more code than a multiprocessor keeps, so that its loop is not unrolled.
 template <class C, class S, class Epilogue, bool kZeros, bool kIsTask>
 __device__ __forceinline__ void CopyParts(char* stage, const Weight<C>& weight, int column, int rows, int chunk) {
   constexpr int kBits = kZeros ? Weight<C>::kZeroBits : Weight<C>::kScaleBits;
@@ -153,11 +152,7 @@ __device__ __forceinline__ void CopyParts(char* stage, const Weight<C>& weight, 
       if (own >= rows) continue;
       const char* from = weight.Part(Epilogue::Row(column + own, row / S::kTileOut), chunk * S::kChunk, C::kIn, kZeros);
       const u32 at_stage = SharedAddress(to + row * S::kLayout.PartStride(kBits) + byte);
-      if constexpr (kIsTask) {
-        CopyAsyncBytes<kBytes>(at_stage, from + byte, EvictFirst());
-      } else {
-        CopyAsyncBytes<kBytes>(at_stage, from + byte);
-      }
+      CopyAsyncBytes<kBytes>(at_stage, from + byte);
     }
   }
 }
