@@ -29,6 +29,7 @@
 #include "tools/plan_summary.h"
 #include "tools/quantization_report.h"
 #include "tools/runnable.h"
+#include "tools/weight_numbers.h"
 
 namespace llmc {
 namespace check_command {
@@ -162,26 +163,36 @@ absl::Status CheckFolder(const Options& options) {
 struct GgufCheck {
   std::vector<GgufTensorGroup> groups;
   QuantizationReport quantization;
+  std::vector<WeightFinding> numbers;
+
+  // Of what is odd, kind and text.
+  std::vector<std::pair<const char*, std::string>> Warnings() const {
+    std::vector<std::pair<const char*, std::string>> all;
+    for (const std::string& warning : quantization.warnings) all.emplace_back("quantization", warning);
+    for (const WeightFinding& finding : numbers) all.emplace_back("number", finding.text);
+    return all;
+  }
 };
 
 absl::StatusOr<GgufCheck> CheckGguf(const std::string& path, const Model& model) {
   GgufCheck check;
   ASSIGN_OR_RETURN(check.groups, ReadGgufGroups(path));
   ASSIGN_OR_RETURN(check.quantization, ReportQuantization(model));
+  check.numbers = WeightsThatAreNotFinite(model);
   return check;
 }
 
 std::string GgufText(const GgufCheck& check) {
   std::string text;
-  for (const std::string& warning : check.quantization.warnings) absl::StrAppend(&text, "warning: ", warning, "\n");
+  for (const auto& [kind, warning] : check.Warnings()) absl::StrAppend(&text, "warning: ", warning, "\n");
   return absl::StrCat(text, GgufGroupsText(check.groups), QuantizationText(check.quantization));
 }
 
 void AddGguf(const GgufCheck& check, Json* json) {
   (*json)["tensors"] = GgufGroupsJson(check.groups);
   (*json)["findings"] = Json::array();
-  for (const std::string& warning : check.quantization.warnings) {
-    (*json)["findings"].push_back({{"severity", "warning"}, {"kind", "quantization"}, {"message", warning}});
+  for (const auto& [kind, warning] : check.Warnings()) {
+    (*json)["findings"].push_back({{"severity", "warning"}, {"kind", kind}, {"message", warning}});
   }
   if (!check.quantization.groups.empty()) (*json)["quantized"] = QuantizationJson(check.quantization);
 }
@@ -201,7 +212,7 @@ absl::Status CheckOther(const Options& options, ModelKind kind) {
   RETURN_IF_ERROR(RunPipeline(model.get(), {}, nullptr));
   const absl::Status gpu = FormFor(options, *model);
   progress.Clear();
-  const bool is_refused = options.strict && gguf.has_value() && !gguf->quantization.warnings.empty();
+  const bool is_refused = options.strict && gguf.has_value() && !gguf->Warnings().empty();
   if (options.json) {
     Json json = {{"ok", !is_refused}, {"gpu", gpu.ok()}, {"gpu_reasons", GpuReasonsJson(gpu)}};
     if (gguf.has_value()) AddGguf(*gguf, &json);
@@ -213,7 +224,7 @@ absl::Status CheckOther(const Options& options, ModelKind kind) {
     std::printf("%s: every op is supported\n", options.path.c_str());
     PrintText(GpuLine(gpu));
   }
-  if (is_refused) return StrictError(options, gguf->quantization.warnings[0]);
+  if (is_refused) return StrictError(options, gguf->Warnings()[0].second);
   return CheckRequired(options.requirements, options.path, gpu);
 }
 

@@ -14,6 +14,7 @@
 #include "runtime/engine/generation_config.h"
 #include "tools/gpu_form.h"
 #include "tools/model_folder.h"
+#include "tools/weight_numbers.h"
 
 namespace llmc {
 namespace {
@@ -135,6 +136,12 @@ void AddQuantization(const Model& model, FolderCheck* check) {
   }
 }
 
+void AddNumbers(const Model& model, FolderCheck* check) {
+  for (const WeightFinding& finding : WeightsThatAreNotFinite(model)) {
+    check->findings.push_back({.kind = "number", .file = finding.file, .place = finding.tensor, .text = finding.text});
+  }
+}
+
 }  // namespace
 
 absl::Status FolderCheck::Verdict() const {
@@ -158,6 +165,7 @@ FolderCheck CheckFolderOf(const std::string& folder, std::unique_ptr<Model>* mod
   for (const HfFinding& finding : check.report.findings) check.findings.push_back(Described(finding));
   AddWarnings(&check);
   if (*model != nullptr) AddQuantization(**model, &check);
+  if (*model != nullptr) AddNumbers(**model, &check);
   for (const std::string& asked : check.report.asked) check.notes.push_back(absl::StrCat(folder, ": ", asked));
   NoteKeys(&check);
   if (!check.report.is_decoder) return check;

@@ -16,7 +16,8 @@ namespace llmc {
 // With `is_error` the model cannot be compiled; else it can, and what the text says does not work as it should.
 struct FolderFinding {
   bool is_error = false;
-  std::string kind;   // "config", "checkpoint", "missing tensor", "wrong tensor", "extra tensor", "tokenizer", "token"
+  std::string kind;   // "config", "checkpoint", "missing tensor", "wrong tensor", "extra tensor", "number",
+                      // "quantization", "tokenizer", "token"
   std::string file;   // in the folder; may be empty
   std::string place;  // field or tensor; may be empty
   std::string text;   // all of it in one sentence: file, place, what was found and what was expected

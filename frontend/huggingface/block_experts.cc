@@ -116,18 +116,47 @@ Value* BlockGraph::JoinedStacks(Value* gate, Value* up, const std::string& name)
   return b_.Add(Encode{.components = components, .as = encoding->text, .to = gate->type.dtype}, name);
 }
 
-// What each expert has of one kind, such as its gate.
-BlockGraph::MatricesOfExperts BlockGraph::MatricesOf(const ExpertsSpec& e, const std::string& part,
-                                                     const std::string& name, int64_t rows, int64_t columns) {
+std::vector<BlockGraph::ExpertPart> BlockGraph::PartsOf(const ExpertsSpec& e, bool is_down) {
+  for (const auto& [gate_up, down] : e.lists) {
+    const ExpertPart part = {.name = is_down ? down : gate_up, .is_in_list = true};
+    const std::string first = part.ModuleOf(e, 0);
+    if (weights_.Has(first + ".weight") || quantized_.HasCodes({.name = first, .is_expert = true})) return {part};
+  }
+  return is_down ? std::vector<ExpertPart>{{e.down}} : std::vector<ExpertPart>{{e.gate}, {e.up}};
+}
+
+namespace {
+
+// The order of rows which alternate between two halves, half by half.
+std::vector<int64_t> HalfByHalf(int64_t rows) {
+  std::vector<int64_t> order;
+  for (int64_t i = 0; i < rows; ++i) order.push_back(2 * i % rows + 2 * i / rows);
+  return order;
+}
+
+}  // namespace
+
+// What each expert has of one kind, such as its gate; rows that are interleaved half by half.
+BlockGraph::MatricesOfExperts BlockGraph::MatricesOf(const ExpertsSpec& e, const ExpertPart& part,
+                                                     const std::string& name, int64_t rows, int64_t columns,
+                                                     bool is_interleaved) {
   MatricesOfExperts all = {.part = part};
   for (int64_t i = 0; i < e.experts; ++i) {
-    const LinearModule module = {
-        .name = absl::StrCat(e.module, ".", i, ".", part), .out = rows, .in = columns, .is_expert = true};
-    const std::string own = absl::StrCat(name, i, part == e.up ? "u" : "");
+    const LinearModule module = {.name = part.ModuleOf(e, i), .out = rows, .in = columns, .is_expert = true};
+    const std::string own = absl::StrCat(name, i, part.name == e.up ? "u" : "");
     b_.set_loc(module.name);
     const std::optional<LinearWeight> weight = Quantized(own, module);
-    all.matrices.push_back(weight.has_value() ? weight->value
-                                              : Weight(own, module.name + ".weight", {module.out, module.in}));
+    Value* matrix = weight.has_value() ? weight->value : Weight(own, module.name + ".weight", {module.out, module.in});
+    if (is_interleaved && weight.has_value()) {
+      const absl::StatusOr<Value*> in_halves = quantized_.WithRows(matrix, HalfByHalf(rows), "%" + own.substr(1));
+      if (in_halves.ok()) matrix = *in_halves;
+      if (!in_halves.ok()) weights_.Complain(module.name, std::string(in_halves.status().message()));
+    } else if (is_interleaved) {
+      const Dims one = {Dim(1), Dim(rows), Dim(columns)};
+      matrix = InRows(b_.Add(Reshape{.x = matrix, .shape = one}), rows, false, true);
+      matrix = b_.Add(Reshape{.x = matrix, .shape = {Dim(rows), Dim(columns)}});
+    }
+    all.matrices.push_back(matrix);
     if (weight.has_value() && weight->multiplier != nullptr) {
       weights_.Complain(module.name, module.name + ": pre_quant_scale of an expert is not supported");
     }
@@ -164,10 +193,10 @@ absl::Status BlockGraph::CheckAlike(const ExpertsSpec& e, const MatricesOfExpert
   for (size_t i = 1; i < kind.matrices.size(); ++i) {
     const TensorType& type = kind.matrices[i]->type;
     if (type.encoding == first.encoding && type.dtype == first.dtype) continue;
-    const std::string module = absl::StrCat(e.module, ".", i, ".", kind.part);
+    const std::string module = kind.part.ModuleOf(e, static_cast<int64_t>(i));
     const std::string message = absl::StrCat(
-        weights_.FileOf(module), ": ", module, " is stored as ", form(type), ", and ", e.module, ".0.", kind.part,
-        " as ", form(first),
+        weights_.FileOf(module), ": ", module, " is stored as ", form(type), ", and ", kind.part.ModuleOf(e, 0), " as ",
+        form(first),
         "; all experts of a layer must be stored alike: quantize the model again with one form for all of them");
     if (!weights_.HasComplaintOf(e.module)) weights_.Complain(module, message);
     return absl::UnimplementedError(message);
@@ -212,17 +241,21 @@ absl::StatusOr<LinearWeight> BlockGraph::JoinedExperts(const ExpertsSpec& e,
 absl::StatusOr<std::vector<LinearWeight>> BlockGraph::ExpertMatrices(const ExpertsSpec& e, const std::string& name,
                                                                      int64_t hidden, bool is_down) {
   std::vector<MatricesOfExperts> kinds;
-  for (const std::string& part : is_down ? std::vector{e.down} : std::vector{e.gate, e.up}) {
-    kinds.push_back(MatricesOf(e, part, name, is_down ? hidden : e.size, is_down ? e.size : hidden));
+  const std::vector<ExpertPart> parts = PartsOf(e, is_down);
+  const bool is_one = parts.size() == 1;
+  const int64_t rows = is_down ? hidden : is_one ? 2 * e.size : e.size;
+  for (const ExpertPart& part : parts) {
+    const bool is_interleaved = is_one && !is_down && e.fused_is_interleaved;
+    kinds.push_back(MatricesOf(e, part, name, rows, is_down ? e.size : hidden, is_interleaved));
   }
   const auto can_join = [&] {
-    if (is_down || kinds[0].orders != kinds[1].orders) return false;
+    if (kinds[0].orders != kinds[1].orders) return false;
     for (size_t i = 0; i < kinds[0].matrices.size(); ++i) {
       if (!QuantizedWeights::AreOneWeight(kinds[0].matrices[i], kinds[1].matrices[i])) return false;
     }
     return true;
   };
-  std::vector<LinearWeight> weights(is_down || can_join() ? 1 : 2);
+  std::vector<LinearWeight> weights(is_one || can_join() ? 1 : 2);
   if (weights.size() == 1) {
     ASSIGN_OR_RETURN(weights[0], JoinedExperts(e, kinds, name));
     return weights;
@@ -267,18 +300,35 @@ Value* BlockGraph::Converted(const std::string& name, const std::string& tensor,
   return stored->type.dtype == dtype ? stored : b_.Add(Cast{.x = stored, .to = dtype});
 }
 
+// [experts, rows], as the rows of the weights lie.
+Value* BlockGraph::ExpertBiases(const ExpertsSpec& e, const std::string& prefix, int64_t rows, bool is_down) {
+  const std::string name = prefix + (is_down ? "bdown" : "bgate_up");
+  const std::vector<ExpertPart> parts = PartsOf(e, is_down);
+  const bool is_interleaved = !is_down && e.fused_is_interleaved;
+  if (!weights_.Has(parts[0].ModuleOf(e, 0) + ".bias")) {
+    const std::string tensor = absl::StrCat(e.module, ".", is_down ? e.fused_down : e.fused_gate_up, "_bias");
+    return InRows(Converted(name, tensor, {e.experts, rows}, dtype_), rows, false, is_interleaved);
+  }
+  std::vector<Value*> all;
+  for (int64_t i = 0; i < e.experts; ++i) {
+    for (const ExpertPart& part : parts) {
+      const std::string own = absl::StrCat(name, i, part.name == e.up ? "u" : "");
+      const int64_t of_part = rows / static_cast<int64_t>(parts.size());
+      all.push_back(Converted(own, part.ModuleOf(e, i) + ".bias", {of_part}, dtype_));
+    }
+  }
+  const Dims shape = {Dim(e.experts), Dim(rows)};
+  Value* biases = b_.Add(Reshape{.x = b_.Add(Concat{.parts = all, .axis = 0}), .shape = shape});
+  return InRows(biases, rows, false, parts.size() == 1 && is_interleaved);
+}
+
 // The products of x with the chosen experts' weights: one, or those of gates and of ups.
 std::vector<Value*> BlockGraph::ExpertProducts(const ExpertsSpec& e, Value* x, Value* experts, int64_t hidden,
                                                const std::string& prefix, bool is_down, const std::string& name) {
   const std::vector<LinearWeight> weights = ExpertWeights(e, prefix, hidden, is_down);
   b_.set_loc(e.module);
   const int64_t rows = is_down ? hidden : 2 * e.size;
-  Value* biases = nullptr;
-  if (e.bias) {
-    const std::string tensor = absl::StrCat(e.module, ".", is_down ? e.fused_down : e.fused_gate_up, "_bias");
-    biases = Converted(prefix + (is_down ? "bdown" : "bgate_up"), tensor, {e.experts, rows}, dtype_);
-    biases = InRows(biases, rows, false, !is_down && e.fused_is_interleaved);
-  }
+  Value* biases = e.bias ? ExpertBiases(e, prefix, rows, is_down) : nullptr;
   std::vector<Value*> out;
   for (size_t w = 0; w < weights.size(); ++w) {
     const LinearWeight& weight = weights[w];

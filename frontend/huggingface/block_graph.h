@@ -95,14 +95,25 @@ class BlockGraph {
   static std::string StackedExperts(const ExpertsSpec& e, const std::string& part);
   Value* JoinedStacks(Value* gate, Value* up, const std::string& name);
   std::vector<LinearWeight> StackedWeights(const ExpertsSpec& e, const std::string& name, int64_t hidden, bool is_down);
+  // What each expert has of one kind: MODULE.N.NAME, or MODULE.NAME.N if it is in a list.
+  struct ExpertPart {
+    std::string name;  // "gate_proj"
+    bool is_in_list = false;
+    std::string ModuleOf(const ExpertsSpec& e, int64_t i) const {
+      return is_in_list ? absl::StrCat(e.module, ".", name, ".", i) : absl::StrCat(e.module, ".", i, ".", name);
+    }
+  };
+  // Those that hold the rows of gate_up, or of down.
+  std::vector<ExpertPart> PartsOf(const ExpertsSpec& e, bool is_down);
   // One for each expert: encoded or plain, how its input is quantized, and the order of its columns.
   struct MatricesOfExperts {
-    std::string part;  // "gate_proj"
+    ExpertPart part;
     std::vector<Value*> matrices, orders;
     std::vector<std::optional<InputEncoding>> inputs;
   };
-  MatricesOfExperts MatricesOf(const ExpertsSpec& e, const std::string& part, const std::string& name, int64_t rows,
-                               int64_t columns);
+  MatricesOfExperts MatricesOf(const ExpertsSpec& e, const ExpertPart& part, const std::string& name, int64_t rows,
+                               int64_t columns, bool is_interleaved);
+  Value* ExpertBiases(const ExpertsSpec& e, const std::string& prefix, int64_t rows, bool is_down);
   std::vector<Value*> ExpertProducts(const ExpertsSpec& e, Value* x, Value* experts, int64_t hidden,
                                      const std::string& prefix, bool is_down, const std::string& name);
   // The weight as it is stored, converted to a type.

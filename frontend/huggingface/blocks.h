@@ -133,7 +133,11 @@ struct ExpertsSpec {
   std::string fused_gate_up = "gate_up_proj", fused_down = "down_proj";
   bool fused_is_transposed = false;   // [experts, in, out]
   bool fused_is_interleaved = false;  // gate and up by turns
-  bool bias = false;                  // MODULE.gate_up_proj_bias, MODULE.down_proj_bias
+  // Or the fused ones of each expert, MODULE.NAME.N.weight [2 * size, hidden] and [hidden, size]: pairs of such names,
+  // of which a checkpoint has at most one.
+  std::vector<std::pair<std::string, std::string>> lists;
+  // MODULE.gate_up_proj_bias [experts, 2 * size] and MODULE.down_proj_bias, or one beside each weight.
+  bool bias = false;
   Activation activation = Activation::kSilu;
   // gpt-oss: min(gate, limit) * sigmoid(alpha * gate) * (clamp(up, ±limit) + 1); 0: none
   double limit = 0, alpha = 0;

@@ -4,7 +4,10 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/dtype.h"
 #include "base/on_all_cores.h"
 
@@ -41,20 +44,53 @@ bool AnyFrom(const char* bytes, int64_t size) {
   return (found & 0x80 * kBytes) != 0;
 }
 
+// Whether a number has all bits of its exponent: it is NaN or infinite.
+template <class Bits>
+bool AnyHasAll(Bits exponent, const char* bytes, int64_t size) {
+  bool found = false;
+  for (int64_t i = 0; i < size; i += static_cast<int64_t>(sizeof(Bits))) {
+    Bits bits;
+    std::memcpy(&bits, bytes + i, sizeof(bits));
+    found |= (bits & exponent) == exponent;
+  }
+  return found;
+}
+
 }  // namespace
 
-std::optional<int64_t> FirstNotFinite(const Tensor& codes) {
-  const bool is_e4m3 = codes.dtype() == DType::kF8E4M3;
-  const int64_t size = codes.bytes();
+std::optional<int64_t> FirstNotFinite(const Tensor& numbers) {
+  const int64_t size = numbers.bytes(), of_element = size / std::max<int64_t>(numbers.size(), 1);
   const auto bad_part = FirstBadPart((size + kPart - 1) / kPart, [&](int64_t part) {
-    const char* begin = codes.raw() + part * kPart;
+    const char* begin = numbers.raw() + part * kPart;
     const int64_t bytes = std::min(kPart, size - part * kPart);
-    return is_e4m3 ? AnyFrom<1>(begin, bytes) : AnyFrom<4>(begin, bytes);  // 0x7f is NaN; from 0x7c on
+    switch (numbers.dtype()) {
+      case DType::kF8E4M3:
+        return AnyFrom<1>(begin, bytes);  // 0x7f is NaN
+      case DType::kF8E5M2:
+        return AnyFrom<4>(begin, bytes);
+      case DType::kF16:
+        return AnyHasAll<uint16_t>(0x7c00, begin, bytes);
+      case DType::kBF16:
+        return AnyHasAll<uint16_t>(0x7f80, begin, bytes);
+      case DType::kF32:
+        return AnyHasAll<uint32_t>(0x7f800000, begin, bytes);
+      default:
+        return AnyHasAll<uint64_t>(0x7ff0000000000000, begin, bytes);
+    }
   });
   if (!bad_part.has_value()) return std::nullopt;
-  int64_t i = *bad_part * kPart;
-  while (std::isfinite(codes.GetFloat(i))) ++i;
+  int64_t i = *bad_part * kPart / of_element;
+  while (std::isfinite(numbers.GetFloat(i))) ++i;
   return i;
+}
+
+std::string PlaceOf(int64_t element, const Shape& shape) {
+  std::vector<int64_t> place;
+  for (auto size = shape.rbegin(); size != shape.rend(); ++size) {
+    place.insert(place.begin(), element % *size);
+    element /= *size;
+  }
+  return place.empty() ? "" : absl::StrCat("[", absl::StrJoin(place, ", "), "]");
 }
 
 std::optional<int64_t> FirstBadSuperblock(const Tensor& blocks, const EncodingFormat& format) {

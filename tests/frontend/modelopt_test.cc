@@ -157,6 +157,8 @@ TEST(QuantizedModelopt, FloatsOfFourBits) {
   for (const char* algorithm : {"NVFP4", "W4A16_NVFP4", "W4A8_NVFP4_FP8"}) {
     EXPECT_EQ(ExpectSameNumbers(ModeloptConfig(algorithm), pack(false, false)), "nvfp4") << algorithm;
   }
+  EXPECT_EQ(ExpectSameNumbers(ModeloptConfig("NVFP4", {{"quant_method", "modelopt_fp4"}}), pack(false, false)),
+            "nvfp4");
   EXPECT_EQ(ExpectSameNumbers(ModeloptConfig("NVFP4_AWQ", {{"group_size", 16}, {"pre_quant_scale", true}}),
                               pack(false, true)),
             "nvfp4");

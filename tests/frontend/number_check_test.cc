@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -40,6 +41,25 @@ TEST(NumberCheck, FindsTheFirstCodeThatIsNoNumber) {
       }
     }
   }
+}
+
+TEST(NumberCheck, FindsTheFirstFloatThatIsNoNumber) {
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    constexpr int64_t kCount = (int64_t{1} << 20) + 3;
+    Tensor numbers(dtype, {kCount});
+    for (const int64_t at : {int64_t{0}, int64_t{5}, int64_t{700'000}, kCount - 1}) {
+      numbers.SetFloat(at, -60000);  // near the end of f16
+      EXPECT_EQ(hf::FirstNotFinite(numbers), std::nullopt) << at;
+      for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+        numbers.SetFloat(at, bad);
+        EXPECT_EQ(hf::FirstNotFinite(numbers), at) << bad;
+      }
+      numbers.SetFloat(at, 0);
+    }
+  }
+  EXPECT_EQ(hf::FirstNotFinite(Tensor(DType::kF32, {0, 3})), std::nullopt);
+  EXPECT_EQ(hf::PlaceOf(7, {2, 2, 3}), "[1, 0, 1]");
 }
 
 TEST(NumberCheck, FindsTheFirstSuperblockWithABadScale) {

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -94,6 +96,31 @@ TEST(FolderCheck, TellsAllOfTensorsTokensAndTokenizer) {
               HasSubstr("wrong: model.safetensors: tensor \"model.layers.1.mlp.down_proj.weight\": found f16[2, "
                         "3], expected ["));
   EXPECT_THAT(text.out, HasSubstr("\"eos_token_id\" is 99999, expected an id from 0 to "));
+}
+
+TEST(FolderCheck, WarnsOfNumbersThatAreNone) {
+  const std::string folder = ModelNamed("numbers");
+  absl::StatusOr<NamedTensors> read = ReadSafetensors(folder + "/model.safetensors");
+  ASSERT_TRUE(read.ok());
+  NamedTensors tensors;
+  for (const auto& [name, tensor] : *read) {
+    Tensor copy(tensor.dtype(), tensor.shape());
+    std::copy_n(tensor.raw(), tensor.bytes(), copy.mutable_raw());
+    tensors[name] = copy;
+  }
+  Tensor& down = tensors.at("model.layers.1.mlp.down_proj.weight");
+  down.SetFloat(3 * down.shape()[1] + 5, std::nan(""));
+  tensors.at("model.norm.weight").SetFloat(2, HUGE_VAL);
+  ASSERT_TRUE(WriteSafetensors(folder + "/other.safetensors", tensors).ok());
+  fs::rename(folder + "/other.safetensors", folder + "/model.safetensors");
+  const CommandResult text = RunLlmc({"check", folder}), strict = RunLlmc({"check", folder, "--strict", "--json"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("warning: model.safetensors: tensor \"model.layers.1.mlp.down_proj.weight\"[3, 5] is "
+                                  "NaN: the model computes noise"));
+  EXPECT_THAT(text.out, HasSubstr("tensor \"model.norm.weight\"[2] is infinite"));
+  EXPECT_EQ(strict.exit_code, 1);
+  EXPECT_EQ(strict.Json()["findings"].size(), 2u);
+  EXPECT_EQ(FindingOfKind(strict.Json(), "number")["file"], "model.safetensors");
 }
 
 TEST(FolderCheck, TellsAllOfTheConfigAndTheCheckpoint) {

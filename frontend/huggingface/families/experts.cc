@@ -200,6 +200,10 @@ DecoderSpec GptOss(ConfigReader& c) {
     experts.alpha = c.Number("swiglu_alpha", 1.702, 1e-6, 1e9);
     experts.fused_is_transposed = true;
     experts.fused_is_interleaved = true;
+    // As Unsloth and GPTQModel take them apart to quantize them.
+    experts.lists = {{"gate_up_projs", "down_projs"}, {"gate_up", "down"}};
+    experts.other_module = layer.module + ".mlp.experts";
+    experts.other_router = layer.module + ".mlp.router.linear";
     PutExperts(experts, ".mlp.experts", ".mlp.router", &layer);
     std::get<ExpertsSpec>(layer.mlp).router.bias = true;
   }

@@ -20,15 +20,6 @@ NumberKind KindOf(float number) {
 }
 
 // The place of element i, "[1, 7]".
-std::string PlaceOf(int64_t i, const Shape& shape) {
-  std::vector<int64_t> place;
-  for (auto size = shape.rbegin(); size != shape.rend(); ++size) {
-    place.insert(place.begin(), i % *size);
-    i /= *size;
-  }
-  return place.empty() ? "" : absl::StrCat("[", absl::StrJoin(place, ", "), "]");
-}
-
 // Kinds of all numbers of a type of 8 or 16 bits: scales of large models are many.
 std::vector<NumberKind> KindsOf(DType dtype) {
   std::vector<NumberKind> kinds;

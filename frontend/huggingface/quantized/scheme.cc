@@ -20,12 +20,19 @@ struct Method {
 };
 
 constexpr Method kMethods[] = {
-    {"gptq", ReadGptq},         {"auto-round", ReadAutoRound},
-    {"awq", ReadAwq},           {"compressed-tensors", ReadCompressedTensors},
-    {"fp8", ReadFp8},           {"fbgemm_fp8", ReadFbgemmFp8},
-    {"modelopt", ReadModelopt}, {"bitsandbytes", ReadBitsAndBytes},
-    {"mxfp4", ReadMxfp4},       {"hqq", ReadHqq},
-    {"torchao", ReadTorchao},   {"mlx", ReadMlx},
+    {"gptq", ReadGptq},
+    {"auto-round", ReadAutoRound},
+    {"awq", ReadAwq},
+    {"compressed-tensors", ReadCompressedTensors},
+    {"fp8", ReadFp8},
+    {"fbgemm_fp8", ReadFbgemmFp8},
+    {"modelopt", ReadModelopt},
+    {"modelopt_fp4", ReadModelopt},  // as servers name NVFP4's kernels
+    {"bitsandbytes", ReadBitsAndBytes},
+    {"mxfp4", ReadMxfp4},
+    {"hqq", ReadHqq},
+    {"torchao", ReadTorchao},
+    {"mlx", ReadMlx},
     {"quark", ReadQuark},
 };
 
@@ -156,7 +163,8 @@ absl::Status CheckModeloptFile(const std::string& folder, const json& own, const
   const json of_file = modelopt.value("quantization", json::object());
   const json in_file = of_file.is_object() ? of_file.value("quant_algo", json()) : json();
   const json method = own.value("quant_method", json()), algorithm = own.value("quant_algo", json());
-  const bool is_same = method == "modelopt" && (in_file.is_null() || algorithm.is_null() || in_file == algorithm);
+  const bool is_modelopt = method == "modelopt" || method == "modelopt_fp4";
+  const bool is_same = is_modelopt && (in_file.is_null() || algorithm.is_null() || in_file == algorithm);
   if (is_same) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(folder, ": hf_quant_config.json is of modelopt, ", in_file.dump(),
                                                  ", but quantization_config of config.json of ", method.dump(),
