@@ -16,12 +16,12 @@ function(llmc_unity target)
   endif()
 endfunction()
 
-# About 20 files in each, and in all the same number. Called when all sources are known.
+# About 40 files in each, and in all the same number. Called when all sources are known.
 function(llmc_unity_batches target)
   get_target_property(sources ${target} SOURCES)
   list(REMOVE_DUPLICATES sources)
   list(LENGTH sources files)
-  math(EXPR batches "(${files} + 10) / 20")
+  math(EXPR batches "(${files} + 20) / 40")
   if(batches LESS 1)
     set(batches 1)
   endif()
@@ -38,7 +38,8 @@ function(llmc_library name)
   file(GLOB sources CONFIGURE_DEPENDS *.cc ${ARG_ROOMS})
   list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
   add_library(llmc_${name} STATIC ${sources})
-  target_link_libraries(llmc_${name} PUBLIC llmc_absl Threads::Threads ${ARG_DEPS} PRIVATE $<BUILD_INTERFACE:llmc_options>)
+  target_link_libraries(llmc_${name} PUBLIC llmc_absl Threads::Threads ${ARG_DEPS} PRIVATE $<BUILD_INTERFACE:llmc_options>
+    $<BUILD_INTERFACE:llmc_sanitized>)
   target_include_directories(llmc_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/llmc>)
   target_compile_features(llmc_${name} PUBLIC cxx_std_20)

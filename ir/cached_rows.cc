@@ -17,7 +17,7 @@ struct CodeRange {
   float low, high;
 };
 
-CodeRange RangeOf(DType codes) {
+CodeRange CodeRangeOf(DType codes) {
   switch (codes) {
     case DType::kI8:
       return {-128, 127};
@@ -72,7 +72,7 @@ void CachedRows::Write(const float* row, int64_t slot, int64_t head) {
 
 void CachedRows::WriteGroup(const float* x, int64_t n, int64_t slot, int64_t head, int64_t group) {
   const DType type = encoding_->format->codes;
-  const CodeRange range = RangeOf(type);
+  const CodeRange range = CodeRangeOf(type);
   const bool is_finite = std::all_of(x, x + n, [](float each) { return std::isfinite(each); });
   const auto [least, most] = std::minmax_element(x, x + n);
   const float low = zeros_.has_value() ? std::min(0.0f, *least) : 0,

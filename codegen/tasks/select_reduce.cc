@@ -57,10 +57,10 @@ absl::string_view ReductionOf(const Node& node) {
 }
 
 // x[outer, n, inner] around an axis.
-struct Rows {
+struct ReducedRows {
   Size rows, n, inner;
 };
-Rows RowsAlong(const TensorType& type, int64_t axis) {
+ReducedRows RowsAlong(const TensorType& type, int64_t axis) {
   const Size inner = ElementsOf(Dims(type.shape.begin() + axis + 1, type.shape.end()));
   return {ElementsOf(Dims(type.shape.begin(), type.shape.begin() + axis)) * inner,
           type.shape[static_cast<size_t>(axis)], inner};
@@ -194,7 +194,7 @@ Calls SelectReduction(const KernelBody& body, const ProgramScope&) {
 Calls SelectSoftmax(const Node& node, const ProgramScope&) {
   const auto op = View<Softmax>(node);
   const Value* out = node.results[0];
-  const Rows rows = RowsAlong(out->type, op.axis);
+  const ReducedRows rows = RowsAlong(out->type, op.axis);
   KernelCall call{.header = "norm/softmax", .function = "Softmax"};
   const int64_t lanes = LanesFor(rows.n, rows.inner.Is(1), call.threads);
   call.types = {{"T", DeviceType(out)}};
@@ -209,7 +209,7 @@ Calls SelectCumSum(const Node& node, const ProgramScope&) {
   const auto op = View<CumSum>(node);
   const Value* out = node.results[0];
   if (DTypeBits(out->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
-  const Rows rows = RowsAlong(out->type, op.axis);
+  const ReducedRows rows = RowsAlong(out->type, op.axis);
   KernelCall call{.header = "elementwise/cumsum", .function = "CumSum", .types = {{"T", DeviceType(out)}}};
   call.constants = {{"kExclusive", op.exclusive}, {"kReverse", op.reverse}};
   call.params = {Out(out, "out"), In(op.x, "x"), Count(rows.rows, "rows"), Count(rows.n, "n"),
@@ -221,7 +221,7 @@ Calls SelectCumSum(const Node& node, const ProgramScope&) {
 Calls SelectArgSort(const Node& node, const ProgramScope&) {
   const auto op = View<ArgSort>(node);
   if (DTypeBits(op.x->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
-  const Rows rows = RowsAlong(op.x->type, op.axis);
+  const ReducedRows rows = RowsAlong(op.x->type, op.axis);
   KernelCall call{.header = "elementwise/argsort", .function = "ArgSort", .types = {{"T", DeviceType(op.x)}}};
   call.constants = {{"kDescending", op.descending}};
   const Size bytes = ElementsOf(op.x->type.shape) * Size(DTypeBits(DType::kI64) / 8);

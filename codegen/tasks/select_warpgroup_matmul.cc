@@ -8,9 +8,9 @@
 namespace llmc {
 namespace {
 
-using Layout = WarpgroupMatMulLayout;
+using WarpgroupLayout = WarpgroupMatMulLayout;
 
-constexpr int64_t kFewRows = Layout{.warpgroups = 2, .halves = 2}.Rows();  // of a tile
+constexpr int64_t kFewRows = WarpgroupLayout{.warpgroups = 2, .halves = 2}.Rows();  // of a tile
 
 std::optional<int64_t> NumberOf(const Dim& dim) {
   const Size size(dim);
@@ -24,8 +24,8 @@ std::optional<PartKind> ScalesOf(const Encoding& e, bool is_weight) {
   if (e.format->outer_scale || e.format->scale_is_exponent || e.zero.has_value()) return std::nullopt;
   if (e.scale->per == Granularity::kTensor) return kOneNumber;
   if (e.scale->per == (is_weight ? Granularity::kChannel : Granularity::kToken)) return kOfColumns;
-  const bool is_block =
-      is_weight ? e.columns == Layout::kDepth && e.rows == Layout::kColumns : e.group == Layout::kDepth;
+  const bool is_block = is_weight ? e.columns == WarpgroupLayout::kDepth && e.rows == WarpgroupLayout::kColumns
+                                  : e.group == WarpgroupLayout::kDepth;
   return is_block ? std::optional(kOfBlocks) : std::nullopt;
 }
 
@@ -41,7 +41,7 @@ struct GatedProduct {
   PartKind x_scales, scales;
 
   int64_t Columns() const { return is_gated ? n / 2 : n; }
-  int64_t TileColumns() const { return is_gated ? Layout::kColumns / 2 : Layout::kColumns; }
+  int64_t TileColumns() const { return is_gated ? WarpgroupLayout::kColumns / 2 : WarpgroupLayout::kColumns; }
 };
 
 std::optional<Misfit> ReadNodes(const KernelBody& body, GatedProduct* product) {
@@ -104,7 +104,7 @@ std::optional<Misfit> ReadFactors(const ProgramScope& scope, GatedProduct* produ
 
 // How a launch is cut: of few rows, or of any number.
 struct Cut {
-  Layout layout;
+  WarpgroupLayout layout;
   bool streams;  // blocks share the stages of all tiles
   int cluster;   // blocks that share what they copy
 };
@@ -118,7 +118,7 @@ Cut CutOf(const GatedProduct& product, const ProgramScope& scope) {
   // idle, they share the line of all tiles' stages. Sums of many rows must be worth it: parts of them are written and
   // read again.
   const int64_t tiles = CeilDiv(product.Columns(), product.TileColumns()), turns = CeilDiv(tiles, sms);
-  const int64_t stages_of_block = tiles * CeilDiv(product.k, int64_t{Layout::kDepth}) / sms;
+  const int64_t stages_of_block = tiles * CeilDiv(product.k, int64_t{WarpgroupLayout::kDepth}) / sms;
   cut.streams = most <= kFewRows && 4 * tiles < 3 * turns * sms && tiles * 4 <= kCounterBytes &&
                 (cut.layout.halves == 1 || stages_of_block >= 16);
   // Two neighbouring tiles of the same rows, in every turn. To begin and to end a cluster takes 3.5 us, which the gate
@@ -137,7 +137,7 @@ Calls SelectWarpgroupMatMul(const KernelBody& body, const ProgramScope& scope) {
   if (std::optional<Misfit> misfit = ReadFactors(scope, &product)) return *misfit;
   const WeightParts& weight = product.weight;
   const Cut cut = CutOf(product, scope);
-  const Layout& layout = cut.layout;
+  const WarpgroupLayout& layout = cut.layout;
   KernelCall call{.header = "linear/warpgroup_matmul", .function = "WarpgroupMatMul", .pdl = true};
   call.types = {{"T", DeviceType(product.out)},
                 {"A", DeviceType(weight.x.codes)},
@@ -162,7 +162,7 @@ Calls SelectWarpgroupMatMul(const KernelBody& body, const ProgramScope& scope) {
                  In(weight.scale, "scale"),
                  In(weight.x.scale, "scale_a")};
   if (cut.streams) {
-    const int64_t partials = int64_t{scope.target.sms} * 2 * layout.Rows() * Layout::kColumns * 4;
+    const int64_t partials = int64_t{scope.target.sms} * 2 * layout.Rows() * WarpgroupLayout::kColumns * 4;
     call.AddParams({{"void*", "partials", KernelArg::OfScratch(Size(partials))},
                     {"llmc::i32*", "counters", KernelArg::OfCounters()}});
   }

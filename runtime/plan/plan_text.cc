@@ -12,7 +12,7 @@
 namespace llmc {
 namespace {
 
-std::string Bounds(const plan::Program& program) {
+std::string BoundsText(const plan::Program& program) {
   return absl::StrJoin(program.bounds(), ", ", [](std::string* out, const plan::DimBound& bound) {
     absl::StrAppend(out, bound.name(), " <= ", bound.max());
   });
@@ -89,7 +89,7 @@ std::string PartsText(const plan::Gemm& gemm) {
 
 std::string ProgramText(const plan::Program& program, const plan::Manifest& manifest) {
   std::string out = absl::StrCat("program ", program.entry_point(), program.decode() ? ", decode" : "", "\nbounds ",
-                                 Bounds(program), "\n");
+                                 BoundsText(program), "\n");
   if (!program.unplanned().empty()) {
     absl::StrAppend(&out, "no memory plan: ", program.unplanned(), "\n");
   } else {

@@ -42,7 +42,7 @@ std::string GranularityText(const ByteForm& form) {
   }
 }
 
-int64_t Runs(int64_t size, int64_t run) { return (size + run - 1) / run; }
+int64_t RunCount(int64_t size, int64_t run) { return (size + run - 1) / run; }
 
 }  // namespace
 
@@ -60,18 +60,18 @@ Value* ReadRuns(const ByteForm& form, const std::string& part, bool is_zero, con
       return shape.empty() ? one : reader.Reshaped(one, {});
     }
     case Granularity::kGroup: {
-      Value* groups = of_shape({m.out, Runs(m.in, form.group)},
+      Value* groups = of_shape({m.out, RunCount(m.in, form.group)},
                                absl::StrCat(" = [out ", m.out, ", in ", m.in, " / group ", form.group, "]"));
       return groups;
     }
     case Granularity::kBlock: {
       // modelopt keeps an axis of 1 for the elements of a block, and none where there is one block.
-      const int64_t rows = Runs(m.out, form.rows), columns = Runs(m.in, form.columns);
+      const int64_t rows = RunCount(m.out, form.rows), columns = RunCount(m.in, form.columns);
       const Tensor* found = reader.Find(part);
       const bool is_wide = found != nullptr && (found->shape() == Shape{rows, 1, columns, 1} ||
                                                 (found->rank() == 0 && rows * columns == 1));
       if (is_wide) return reader.Reshaped(of_shape(found->shape(), ""), {rows, columns});
-      return of_shape({Runs(m.out, form.rows), Runs(m.in, form.columns)},
+      return of_shape({RunCount(m.out, form.rows), RunCount(m.in, form.columns)},
                       absl::StrCat(" = [out ", m.out, " / ", form.rows, ", in ", m.in, " / ", form.columns, "]"));
     }
     default:
@@ -139,7 +139,7 @@ EncodedParts ReadNvfp4(const Nvfp4Form& form, const LinearModule& module, PartRe
   if (!reader.FillsWords(form.codes, module.in, 2)) return {};
   Value* packed = reader.Part(form.codes, kBytes, {module.out, module.in / 2},
                               absl::StrCat(" = [out ", module.out, ", in ", module.in, " / 2]"));
-  Value* scale = reader.Scale("weight_scale", {module.out, Runs(module.in, 16)},
+  Value* scale = reader.Scale("weight_scale", {module.out, RunCount(module.in, 16)},
                               absl::StrCat(" = [out ", module.out, ", in ", module.in, " / 16]"), kF8);
   Value* outer = reader.OuterScale(form.outer, form.outer_divides);
   Value* codes = reader.Add(Unpack{.x = packed, .axis = 1}, "codes");
@@ -151,7 +151,7 @@ EncodedParts ReadMxfp4(const std::string& codes, const std::string& scale, const
   if (!reader.FillsWords(codes, module.in, 2)) return {};
   Value* packed = reader.Part(codes, kBytes, {module.out, module.in / 2},
                               absl::StrCat(" = [out ", module.out, ", in ", module.in, " / 2]"));
-  Value* exponents = reader.Exponents(scale, {module.out, Runs(module.in, 32)},
+  Value* exponents = reader.Exponents(scale, {module.out, RunCount(module.in, 32)},
                                       absl::StrCat(" = [out ", module.out, ", in ", module.in, " / 32]"));
   return {.as = "mxfp4", .components = {reader.Add(Unpack{.x = packed, .axis = 1}, "codes"), exponents}};
 }
@@ -160,7 +160,7 @@ EncodedParts ReadMxfp8(const std::string& codes, const std::string& scale, const
                        PartReader& reader) {
   Value* numbers = reader.FloatCodes(codes, kF8, {module.out, module.in},
                                      absl::StrCat(" = [out ", module.out, ", in ", module.in, "]"));
-  Value* exponents = reader.Exponents(scale, {module.out, Runs(module.in, 32)},
+  Value* exponents = reader.Exponents(scale, {module.out, RunCount(module.in, 32)},
                                       absl::StrCat(" = [out ", module.out, ", in ", module.in, " / 32]"));
   return {.as = kMxfp8, .components = {numbers, PowersOf(exponents, DType::kBF16, reader)}};
 }

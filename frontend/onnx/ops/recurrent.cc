@@ -13,12 +13,12 @@ constexpr int64_t kMaxSteps = 1024;  // as of Loop and Scan
 // Of a model, where a step becomes up to kOpsOfStep of them: small files must not become large programs.
 constexpr int64_t kMaxOps = 500'000, kOpsOfStep = 40;
 
-struct Activation {
+struct GateActivation {
   std::string name;  // in lower case
   std::optional<double> alpha, beta;
 };
 
-Value* Activated(OnnxNode& n, const Activation& f, Value* x) {
+Value* ActivatedGate(OnnxNode& n, const GateActivation& f, Value* x) {
   const double alpha = f.alpha.value_or(f.name == "thresholdedrelu" || f.name == "elu" ? 1
                                         : f.name == "hardsigmoid"                      ? 0.2
                                                                                        : 0.01);
@@ -56,7 +56,7 @@ struct Direction {
   Value* x_part = nullptr;     // [T, B, gates * hidden], with the bias of the input
   Value* bias = nullptr;       // [gates * hidden], of the state; nullptr for none
   Value* peepholes = nullptr;  // [3 * hidden]
-  std::vector<Activation> activations;
+  std::vector<GateActivation> activations;
 };
 
 struct State {
@@ -86,20 +86,20 @@ State LstmStep(OnnxNode& n, const RecurrentNode& r, const Direction& d, Value* x
     Value* y = Gate(n, r, sum, i);
     if (d.peepholes != nullptr && peephole >= 0)
       y = Map<Add>(n, y, Map<Mul>(n, Gate(n, r, d.peepholes, peephole), cell));
-    return Activated(n, d.activations[activation], Clipped(n, r, y));
+    return ActivatedGate(n, d.activations[activation], Clipped(n, r, y));
   };
   Value* input = gate(0, 0, state.c, 0);  // gates: input, output, forget, cell
   Value* forget = r.input_forget ? Map<Sub>(n, 1, input) : gate(2, 2, state.c, 0);
   Value* c = Map<Add>(n, Map<Mul>(n, forget, state.c), Map<Mul>(n, input, gate(3, -1, nullptr, 1)));
   Value* output = gate(1, 1, c, 0);
   // The cell is not clipped: neither does ONNX Runtime.
-  return {.h = Map<Mul>(n, output, Activated(n, d.activations[2], c)), .c = c};
+  return {.h = Map<Mul>(n, output, ActivatedGate(n, d.activations[2], c)), .c = c};
 }
 
 State GruStep(OnnxNode& n, const RecurrentNode& r, const Direction& d, Value* x_part, const State& state) {
   Value* own = PlusBias(n, TimesState(n, state.h, d.recurrent), d.bias);
   const auto gate = [&](int64_t i) {
-    return Activated(n, d.activations[0], Clipped(n, r, Map<Add>(n, Gate(n, r, x_part, i), Gate(n, r, own, i))));
+    return ActivatedGate(n, d.activations[0], Clipped(n, r, Map<Add>(n, Gate(n, r, x_part, i), Gate(n, r, own, i))));
   };
   Value *update = gate(0), *reset = gate(1);
   Value* hidden = nullptr;
@@ -109,13 +109,13 @@ State GruStep(OnnxNode& n, const RecurrentNode& r, const Direction& d, Value* x_
     Value* weights = n.SliceOf(d.recurrent, 0, Dim(2) * r.hidden, Dim(3) * r.hidden);
     hidden = PlusBias(n, TimesState(n, Map<Mul>(n, reset, state.h), weights), Gate(n, r, d.bias, 2));
   }
-  hidden = Activated(n, d.activations[1], Clipped(n, r, Map<Add>(n, Gate(n, r, x_part, 2), hidden)));
+  hidden = ActivatedGate(n, d.activations[1], Clipped(n, r, Map<Add>(n, Gate(n, r, x_part, 2), hidden)));
   return {.h = Map<Add>(n, Map<Mul>(n, Map<Sub>(n, 1, update), hidden), Map<Mul>(n, update, state.h))};
 }
 
 State RnnStep(OnnxNode& n, const RecurrentNode& r, const Direction& d, Value* x_part, const State& state) {
   Value* sum = PlusBias(n, Map<Add>(n, x_part, TimesState(n, state.h, d.recurrent)), d.bias);
-  return {.h = Activated(n, d.activations[0], Clipped(n, r, sum))};
+  return {.h = ActivatedGate(n, d.activations[0], Clipped(n, r, sum))};
 }
 
 using StepFunction = State (*)(OnnxNode&, const RecurrentNode&, const Direction&, Value*, const State&);
@@ -184,7 +184,7 @@ Sequence EmitDirection(OnnxNode& n, const RecurrentNode& r, const Direction& d, 
 }
 
 // The name that the language has for it; empty for what it does not have.
-std::string KindOf(OnnxNode& n, const RecurrentNode& r, const std::vector<Activation>& functions,
+std::string KindOf(OnnxNode& n, const RecurrentNode& r, const std::vector<GateActivation>& functions,
                    size_t per_direction) {
   if (r.clip != 0 || r.input_forget || n.has(7) || functions.empty()) return "";
   const auto are = [&](const std::vector<std::string>& names) {
@@ -224,15 +224,15 @@ Value* PartOf(OnnxNode& n, size_t input, int64_t i) {
   return n.ReshapeTo(n.SliceOf(n.in(input), 0, Dim(i), Dim(i + 1)), Dims(shape.begin() + 1, shape.end()));
 }
 
-std::vector<Activation> ActivationsOf(OnnxNode& n, size_t count, std::vector<std::string> names) {
+std::vector<GateActivation> ActivationsOf(OnnxNode& n, size_t count, std::vector<std::string> names) {
   const std::vector<double> alphas = n.Floats("activation_alpha"), betas = n.Floats("activation_beta");
   const std::vector<std::string> given = n.Strings("activations");
   if (!given.empty()) names = given;
   if (names.size() != count) n.Invalid(absl::StrCat("activations must be ", count, " names, not ", names.size()));
-  std::vector<Activation> activations;
+  std::vector<GateActivation> activations;
   size_t alpha = 0, beta = 0;  // They are of those functions alone that take them.
   for (const std::string& name : names) {
-    Activation f{.name = absl::AsciiStrToLower(name)};
+    GateActivation f{.name = absl::AsciiStrToLower(name)};
     const bool has_beta = f.name == "hardsigmoid";
     const bool has_alpha = has_beta || f.name == "leakyrelu" || f.name == "elu" || f.name == "thresholdedrelu";
     if (has_alpha && alpha < alphas.size()) f.alpha = alphas[alpha++];
@@ -284,7 +284,7 @@ void ImportRecurrent(OnnxNode& n, int64_t gates, const std::vector<std::string>&
   if (n.has(4)) r.lens = n.AsI64(4);
   std::vector<std::string> usual = activations;  // of each direction
   if (directions == 2) usual.insert(usual.end(), activations.begin(), activations.end());
-  const std::vector<Activation> functions = ActivationsOf(n, usual.size(), usual);
+  const std::vector<GateActivation> functions = ActivationsOf(n, usual.size(), usual);
   const std::string kind = KindOf(n, r, functions, activations.size());
   if (kind.empty() && !CanUnroll(n, &r, directions)) return;
   std::vector<Value*> sequences, last_h, last_c;
