@@ -1,5 +1,5 @@
-// Numbers of weights that are none: NaN and infinities, also among codes and scales, which would become tokens of noise.
-// All bytes are read, on all cores.
+// Numbers of weights that are none: NaN and infinities, also among codes and scales, which would become tokens of
+// noise. All bytes are read, on all cores.
 #pragma once
 
 #include <cstdint>
