@@ -21,6 +21,7 @@ namespace llmc {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 // Kernels of these plans are not run.
@@ -71,6 +72,7 @@ TEST(Targets, AllOfThemAreCompiled) {
       EXPECT_GT(cubin->bytes(), 500u);
     }
   }
+  EXPECT_THAT(RunLlmc({"show", plan, "--json"}).Json()["flags"], Contains("--fast-compile"));
   const std::string shown = RunLlmc({"show", plan}).out;
   EXPECT_THAT(shown, HasSubstr(absl::StrCat(", for ", absl::StrJoin(names, ","), ", by llmc")));
   EXPECT_THAT(shown, HasSubstr("decode, R <= 8, S <= 8, T <= 8, for sm_80"));
