@@ -44,7 +44,7 @@ std::string Details() {
       "Examples:\n"
       "  llmc quantize model-folder -o model-int4 --scheme=int4:g128\n"
       "  llmc quantize model-folder -o model-fp8 --scheme=fp8\n"
-      "  llmc quantize model-folder -o plan.bin --scheme=int8\n"
+      "  llmc quantize model-folder -o plan.bin --scheme=int8 --target=sm_80,sm_90a\n"
       "  llmc quantize model-folder -o model-gptq --scheme=gptq --calibration=text.txt\n"
       "  llmc quantize model-folder -o model-mixed --scheme='q_proj|k_proj=fp8,*=awq' --calibration=text.txt\n"
       "  llmc quantize model-folder -o model-as-if --scheme=nf4 --decoded=bf16     to study what is lost");
@@ -53,6 +53,8 @@ std::string Details() {
 struct Options {
   std::string given_folder;  // of AddModelPath
   QuantizeRequest request;
+  CompileRequest compile;              // of a plan
+  std::vector<std::string> of_a_plan;  // names of given options that say how it is compiled
   std::string decoded, calibration, kv, device = "host";
   int64_t samples = 64, sample_tokens = 512;
   bool json = false;
@@ -131,15 +133,13 @@ std::string ReportText(const QuantizeReport& report, const Options& options) {
 bool IsPlanName(const std::string& output) { return absl::EndsWith(output, ".bin"); }
 
 // The folder goes away again.
-absl::StatusOr<QuantizeReport> QuantizePlanFile(QuantizeRequest request, Progress* progress) {
+absl::StatusOr<QuantizeReport> QuantizePlanFile(QuantizeRequest request, CompileRequest compile, Progress* progress) {
   const std::string plan = request.output;
   RETURN_IF_ERROR(CheckOutput(plan, {request.folder}));
   ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::CreateBeside(plan));
   request.output = folder.PathOf("model");
   ASSIGN_OR_RETURN(QuantizeReport report, QuantizeFolder(request));
-  CompileRequest compile;
   compile.plan.output = plan;
-  SetDefaultTarget(&compile.plan);
   RETURN_IF_ERROR(CompileModel({.path = request.output, .output = plan}, compile, progress).status());
   return report;
 }
@@ -166,6 +166,11 @@ absl::Status Run(const Options& options) {
   }
   if (!IsPlanName(options.request.output)) {
     RETURN_IF_ERROR(CheckIsOutside(options.request.output, options.request.folder));
+    if (!options.of_a_plan.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(options.of_a_plan[0], " says how a plan is compiled, and ",
+                                                     options.request.output,
+                                                     " is to be a folder: give -o NAME.bin, or leave it away"));
+    }
   }
   Progress progress;
   progress.Stage("import");
@@ -198,8 +203,9 @@ absl::Status Run(const Options& options) {
     ASSIGN_OR_RETURN(request.samples, ReadSamples(options));
     progress.Stage("import");
   }
-  ASSIGN_OR_RETURN(const QuantizeReport report,
-                   IsPlanName(request.output) ? QuantizePlanFile(request, &progress) : QuantizeFolder(request));
+  ASSIGN_OR_RETURN(const QuantizeReport report, IsPlanName(request.output)
+                                                    ? QuantizePlanFile(request, options.compile, &progress)
+                                                    : QuantizeFolder(request));
   progress.Clear();
   if (options.json) {
     PrintJson(ReportJson(report, options));
@@ -221,8 +227,8 @@ void AddQuantize(CLI::App& app, Command* chosen) {
   command
       ->add_option(
           "-o,--output", options->request.output,
-          "the folder to write, which must not be there or be empty; or NAME.bin, a plan for the GPU that is here, as "
-          "of `llmc compile`, which replaces a file of that name when it is whole")
+          "the folder to write, which must not be there or be empty; or NAME.bin, a plan as of `llmc compile`, which "
+          "replaces a file of that name when it is whole")
       ->required();
   command
       ->add_option_function<std::string>(
@@ -264,7 +270,16 @@ void AddQuantize(CLI::App& app, Command* chosen) {
   command->add_option("--kv", options->kv, "write scales for a cache of keys and values in this type: fp8")
       ->check(CLI::IsMember({"fp8"}));
   command->add_flag("--json", options->json, "report as JSON");
-  command->callback([options, chosen] { *chosen = [options] { return Run(*options); }; });
+  const size_t others = command->get_options().size();
+  AddTargetOptions(command, &options->compile);
+  command->callback([command, options, others, chosen] {
+    const std::vector<CLI::Option*> all = command->get_options();
+    for (size_t i = others; i < all.size(); ++i) {
+      if (all[i]->count() > 0) options->of_a_plan.push_back(all[i]->get_name());
+    }
+    if (command->count("--target") == 0) SetDefaultTarget(&options->compile.plan);
+    *chosen = [options] { return Run(*options); };
+  });
 }
 
 }  // namespace llmc

@@ -54,9 +54,11 @@ TEST(QuantizeCommand, FoldersAreReadAsTheyWereWritten) {
 TEST(QuantizeCommand, APlanIsOfTheSameWeights) {
   const std::string text = CalibrationText(), plan = OutputPath("plan.bin"), folder = OutputPath("quantized_folder");
   std::ofstream(plan) << "a file that the plan replaces, as `compile` does";
-  const CommandResult made = RunLlmc({"quantize", kModel, "-o", plan, "--scheme=int4:g64"});
+  const CommandResult made =
+      RunLlmc({"quantize", kModel, "-o", plan, "--scheme=int4:g64", "--target=sm_80", "--fast-compile"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   ASSERT_EQ(RunLlmc({"quantize", kModel, "-o", folder, "--scheme=int4:g64"}).exit_code, 0);
+  EXPECT_EQ(RunLlmc({"show", plan, "--json"}).Json()["targets"], nlohmann::json{"sm_80"});
   const CommandResult of_plan =
       RunLlmc({"perplexity", plan, "--text", text, "--window=64", "--max-windows=2", "--json"});
   const CommandResult of_folder =
@@ -83,6 +85,7 @@ TEST(QuantizeCommand, ErrorsSayWhatToDo) {
     arguments.insert(arguments.begin(), {"quantize", kModel, "-o", OutputPath("none")});
     return RunLlmc(arguments);
   };
+  EXPECT_THAT(run({"--scheme=int4", "--target=sm_80"}).err, HasSubstr("--target says how a plan is compiled, and "));
   const CommandResult unknown = run({"--scheme=int3"});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("'int3' is unknown; there are int8"));

@@ -24,6 +24,9 @@ namespace fs = std::filesystem;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
+// Up to 8: half as many programs as of a plan without a bound.
+constexpr char kFewSequences[] = "--bound=S=8";
+
 // Kernels of these plans are not run.
 CommandResult CompileUntuned(const std::string& model, const std::string& plan,
                              const std::vector<std::string>& extra = {}) {
@@ -52,7 +55,7 @@ TEST(Targets, AllOfThemAreCompiled) {
   LLMC_NEEDS_NVRTC();
   const std::string plan = TempFolder() + "/six.bin";
   const std::vector<std::string> names = NamesOf(Targets());
-  std::vector<std::string> options = {"--target", names[0], "--json"};
+  std::vector<std::string> options = {"--target", names[0], "--json", kFewSequences};
   options.push_back("--target=" + absl::StrJoin(names.begin() + 1, names.end(), ","));
   const CommandResult result = CompileUntuned(kModel, plan, options);
   ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -75,7 +78,7 @@ TEST(Targets, AllOfThemAreCompiled) {
   EXPECT_THAT(RunLlmc({"show", plan, "--json"}).Json()["flags"], Contains("--fast-compile"));
   const std::string shown = RunLlmc({"show", plan}).out;
   EXPECT_THAT(shown, HasSubstr(absl::StrCat(", for ", absl::StrJoin(names, ","), ", by llmc")));
-  EXPECT_THAT(shown, HasSubstr("decode, R <= 8, S <= 8, T <= 8, for sm_80"));
+  EXPECT_THAT(shown, HasSubstr("decode, R <= 4, S <= 4, T <= 4, for sm_80"));
   for (const std::string& name : names) {
     EXPECT_THAT(RunLlmc({"check", plan, "--target", name, "--require=gpu"}).out,
                 HasSubstr("and on its " + name + ", with its code for " + name));
@@ -88,7 +91,7 @@ TEST(Targets, OnePlanForTwoIsSmallerThanTwo) {
   LLMC_NEEDS_NVRTC();
   const auto size_of = [](const std::string& targets) {
     const std::string plan = TempFolder() + "/" + targets + ".bin";
-    EXPECT_EQ(CompileUntuned(kModel, plan, {"--target=" + targets}).exit_code, 0);
+    EXPECT_EQ(CompileUntuned(kModel, plan, {"--target=" + targets, kFewSequences}).exit_code, 0);
     return fs::file_size(plan);
   };
   const uintmax_t a = size_of("sm_80"), b = size_of("sm_90a"), both = size_of("sm_80,sm_90a");
@@ -115,9 +118,9 @@ TEST(Targets, TheCacheChangesNoByte) {
   LLMC_NEEDS_NVRTC();
   const std::string first = TempFolder() + "/first.bin", second = TempFolder() + "/second.bin",
                     third = TempFolder() + "/third.bin";
-  ASSERT_EQ(CompileUntuned(kModel, first, {"--target=sm_90a"}).exit_code, 0);
-  ASSERT_EQ(CompileUntuned(kModel, second, {"--target=sm_90a"}).exit_code, 0);
-  ASSERT_EQ(CompileUntuned(kModel, third, {"--target=sm_90a", "--no-cache"}).exit_code, 0);
+  ASSERT_EQ(CompileUntuned(kModel, first, {"--target=sm_90a", kFewSequences}).exit_code, 0);
+  ASSERT_EQ(CompileUntuned(kModel, second, {"--target=sm_90a", kFewSequences}).exit_code, 0);
+  ASSERT_EQ(CompileUntuned(kModel, third, {"--target=sm_90a", kFewSequences, "--no-cache"}).exit_code, 0);
   EXPECT_EQ(ReadFile(first), ReadFile(second));
   EXPECT_EQ(ReadFile(first), ReadFile(third));
 }
