@@ -215,6 +215,24 @@ absl::Status Run(const Options& options) {
   return absl::OkStatus();
 }
 
+// Declares and gives the options that say how a plan is compiled.
+std::vector<CLI::Option*> AddPlanOptions(CLI::App* command, Options* options) {
+  const size_t others = command->get_options().size();
+  AddTargetOptions(command, &options->compile);
+  std::vector<CLI::Option*> all = command->get_options();
+  all.erase(all.begin(), all.begin() + static_cast<ptrdiff_t>(others));
+  return all;
+}
+
+// Names of those that the command line has.
+std::vector<std::string> GivenOf(const std::vector<CLI::Option*>& options) {
+  std::vector<std::string> given;
+  for (const CLI::Option* option : options) {
+    if (option->count() > 0) given.push_back(option->get_name());
+  }
+  return given;
+}
+
 }  // namespace
 }  // namespace quantize_command
 
@@ -270,13 +288,9 @@ void AddQuantize(CLI::App& app, Command* chosen) {
   command->add_option("--kv", options->kv, "write scales for a cache of keys and values in this type: fp8")
       ->check(CLI::IsMember({"fp8"}));
   command->add_flag("--json", options->json, "report as JSON");
-  const size_t others = command->get_options().size();
-  AddTargetOptions(command, &options->compile);
-  command->callback([command, options, others, chosen] {
-    const std::vector<CLI::Option*> all = command->get_options();
-    for (size_t i = others; i < all.size(); ++i) {
-      if (all[i]->count() > 0) options->of_a_plan.push_back(all[i]->get_name());
-    }
+  const std::vector<CLI::Option*> of_a_plan = AddPlanOptions(command, options.get());
+  command->callback([command, options, of_a_plan, chosen] {
+    options->of_a_plan = GivenOf(of_a_plan);
     if (command->count("--target") == 0) SetDefaultTarget(&options->compile.plan);
     *chosen = [options] { return Run(*options); };
   });
