@@ -17,14 +17,15 @@ std::vector<WeightFinding> WeightsThatAreNotFinite(const Model& model) {
     const Tensor& numbers = data->second;
     const std::optional<int64_t> bad = hf::FirstNotFinite(numbers);
     if (!bad.has_value()) continue;
-    const size_t end_of_file = weight->source.rfind('#');
-    WeightFinding finding;
-    finding.tensor = weight->source.substr(end_of_file == std::string::npos ? 0 : end_of_file + 1);
-    if (end_of_file != std::string::npos) finding.file = weight->source.substr(0, end_of_file);
+    WeightFinding finding{.file = "", .tensor = weight->source, .text = ""};
+    if (const auto parts = SplitWeightSource(weight->source)) {
+      finding.file = parts->first;
+      finding.tensor = parts->second;
+    }
     finding.text = absl::StrCat(finding.file, finding.file.empty() ? "" : ": ", "tensor ", Quoted(finding.tensor),
                                 hf::PlaceOf(*bad, numbers.shape()),
                                 std::isnan(numbers.GetFloat(*bad)) ? " is NaN" : " is infinite",
-                                ": the model computes noise; copy or export the weights again");
+                                ": the model may compute noise; copy or export the weights again");
     findings.push_back(finding);
   }
   return findings;

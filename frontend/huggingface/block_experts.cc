@@ -305,8 +305,9 @@ Value* BlockGraph::ExpertBiases(const ExpertsSpec& e, const std::string& prefix,
   const std::string name = prefix + (is_down ? "bdown" : "bgate_up");
   const std::vector<ExpertPart> parts = PartsOf(e, is_down);
   const bool is_interleaved = !is_down && e.fused_is_interleaved;
-  if (!weights_.Has(parts[0].ModuleOf(e, 0) + ".bias")) {
-    const std::string tensor = absl::StrCat(e.module, ".", is_down ? e.fused_down : e.fused_gate_up, "_bias");
+  const std::string tensor = absl::StrCat(e.module, ".", is_down ? e.fused_down : e.fused_gate_up, "_bias");
+  const auto has = [&](int64_t i) { return weights_.Has(parts[0].ModuleOf(e, i) + ".bias"); };
+  if (!has(0) && !has(1)) {
     return InRows(Converted(name, tensor, {e.experts, rows}, dtype_), rows, false, is_interleaved);
   }
   std::vector<Value*> all;

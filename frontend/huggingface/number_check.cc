@@ -74,8 +74,10 @@ std::optional<int64_t> FirstNotFinite(const Tensor& numbers) {
         return AnyHasAll<uint16_t>(0x7f80, begin, bytes);
       case DType::kF32:
         return AnyHasAll<uint32_t>(0x7f800000, begin, bytes);
-      default:
+      case DType::kF64:
         return AnyHasAll<uint64_t>(0x7ff0000000000000, begin, bytes);
+      default:
+        return false;
     }
   });
   if (!bad_part.has_value()) return std::nullopt;

@@ -102,8 +102,8 @@ void ExpectPerplexity(const std::vector<std::string>& args, double expected, int
   EXPECT_EQ(result.Json()["scored_tokens"], scored_tokens);
 }
 
-// The tales' perplexity on the first windows of their validation text, of whose documents several end in the 32: where
-// transformers gives these numbers in float32.
+// The tales' perplexity on the first windows of their validation text (several documents end within them), as
+// transformers computes it in float32.
 TEST(Perplexity, OfTheTales) {
   const std::string text = SharedData("text/books-valid.txt"), qwen3 = SharedData("tale-27m-qwen3");
   if (text.empty() || qwen3.empty()) GTEST_SKIP() << "the shared test data is not there";

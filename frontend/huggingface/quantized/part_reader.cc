@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "frontend/huggingface/number_check.h"
 
 namespace llmc::hf {
@@ -19,7 +17,6 @@ NumberKind KindOf(float number) {
   return std::isinf(number) ? NumberKind::kInfinite : NumberKind::kNumber;
 }
 
-// The place of element i, "[1, 7]".
 // Kinds of all numbers of a type of 8 or 16 bits: scales of large models are many.
 std::vector<NumberKind> KindsOf(DType dtype) {
   std::vector<NumberKind> kinds;
