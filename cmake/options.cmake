@@ -46,8 +46,8 @@ if(LLMC_FUZZ)
     -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
   target_link_options(llmc_options INTERFACE -fsanitize=address,undefined)
 endif()
-# Tests are not checked for undefined behavior, which would take a third of the time to compile them; libraries are, but for
-# what of their headers is not inlined in a test. Of its checks those of types are left out, and those of null pointers and
+# To save time, tests are not checked for undefined behavior; libraries are, but for functions of their headers that a test
+# has a copy of. Of its checks those of types are left out, and those of null pointers and
 # sizes of objects, whose accesses the address sanitizer finds.
 add_library(llmc_sanitized INTERFACE)
 if(LLMC_SANITIZE)

@@ -17,7 +17,7 @@ namespace llmc {
 absl::StatusOr<std::string> NvrtcVersion();
 
 struct NvrtcOptions {
-  // Kernels compile in a sixth of the time, and are slower on the GPU. Needs NVRTC 12.9.
+  // Kernels compile in a fraction of the time, and may be slower on the GPU. Needs NVRTC 12.9.
   bool fast_compile = false;
   // Called, if there is one, when all is ready for the compiler.
   std::function<void()> on_begin;

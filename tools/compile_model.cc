@@ -57,7 +57,7 @@ void AddTargetOptions(CLI::App* command, CompileRequest* request) {
   command->add_flag_callback(
       "--no-cache", [request] { request->use_cache = false; }, "compile all kernels, and keep none for the next time");
   command->add_flag("--fast-compile", request->plan.fast_compile,
-                    "kernels compile in a sixth of the time, and are slower on the GPU: to try things");
+                    "kernels compile in a fraction of the time, and may be slower on the GPU: to try things");
 }
 
 absl::StatusOr<CompileReport> CompileModel(const ModelSource& source, const CompileRequest& request,

@@ -67,7 +67,7 @@ std::optional<int64_t> FirstNotFinite(const Tensor& numbers) {
       case DType::kF8E4M3:
         return AnyFrom<1>(begin, bytes);  // 0x7f is NaN
       case DType::kF8E5M2:
-        return AnyFrom<4>(begin, bytes);
+        return AnyFrom<4>(begin, bytes);  // from 0x7c on
       case DType::kF16:
         return AnyHasAll<uint16_t>(0x7c00, begin, bytes);
       case DType::kBF16:

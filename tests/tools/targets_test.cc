@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-// Up to 8: half as many programs as of a plan without a bound.
+// Up to 8, so that there are fewer programs to compile.
 constexpr char kFewSequences[] = "--bound=S=8";
 
 // Kernels of these plans are not run.
